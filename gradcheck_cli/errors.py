@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from gradcheck_cli.visible import clean
 
@@ -29,14 +28,6 @@ def nearest(word: str, words: Iterable[str]) -> str:
         if name.startswith(word) or word.startswith(name)
     ]
     return folded[near[0]] if near else ""
-
-
-def words_of_others(kind: str, word: str) -> list[str]:
-    """Return what to write here for another tool's word, by the table of a kind in `words_of_others.yaml`."""
-    import yaml  # noqa: PLC0415 (few words are wrong)
-
-    tables = yaml.safe_load(Path(__file__).with_name("words_of_others.yaml").read_text("utf-8"))
-    return [line for line, words in tables[kind].items() if word in words.split()]
 
 
 class GradcheckError(Exception):

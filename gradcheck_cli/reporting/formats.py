@@ -6,11 +6,10 @@ Faults are written for people with their line, for programs as JSON.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gradcheck_cli.errors import Fault
 from gradcheck_cli.hooks import REPORTS, Format, extensions, formats
@@ -18,8 +17,6 @@ from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.visible import clean
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
-
     from gradcheck_cli.results import Report
 
 
@@ -44,32 +41,6 @@ def render(kind: str, report: Report, root: Path) -> str:
     if kind not in registered:
         raise ValueError(f"no format {kind!r}; there are {', '.join([*FORMATS, *registered])}")
     return str(registered[kind](report, root))
-
-
-@lru_cache(maxsize=4)
-def templates(package: str, write: Callable[[object], object]) -> Environment:
-    """Return the templates of a package, and those of this one.
-
-    Args:
-        write: makes markup of what a template writes, unless it is some.
-    """
-    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-
-    return Environment(
-        loader=ChoiceLoader([PackageLoader(package), PackageLoader("gradcheck_cli.reporting")]),
-        autoescape=True,
-        finalize=write,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-    )
-
-
-def render_markdown(package: str, template: str, **context: Any) -> str:  # noqa: ANN401 (whatever it names)
-    """Render a template of a package in Markdown; what it writes is shown literally."""
-    from gradcheck_cli.reporting.terminal.layout import count, to_markdown
-
-    text = templates(package, to_markdown).get_template(template).render(count=count, **context)
-    return text.rstrip("\n") + "\n"
 
 
 _LIMIT = 16 * MIB

@@ -12,9 +12,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from gradcheck_cli.errors import nearest, suggest, words_of_others
+from gradcheck_cli.errors import nearest, suggest
 from gradcheck_cli.spec.input_model import EXPECTED
-from gradcheck_cli.spec.words import FORMER_KEYS
+from gradcheck_cli.spec.words import FORMER_KEYS, words_of_others
 from gradcheck_cli.spec.written import Written
 from gradcheck_cli.spec.yaml_tree import as_flow
 from gradcheck_cli.visible import cut

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 # How TensorFlow runs an op; `features/modes` opens all but graph.
 MODES = ("graph", "dynamic", "eager", "xla")
@@ -25,6 +26,16 @@ TWO_NUMBERS = {
     "integers": ("low", "high"),
     "domain": ("low", "high"),
 }
+
+
+def words_of_others(kind: str, word: str) -> list[str]:
+    """Return what to write here for another tool's word, by the table of a kind in `words_of_others.yaml`."""
+    import yaml  # late: few words are wrong
+
+    tables = yaml.safe_load(Path(__file__).with_name("words_of_others.yaml").read_text("utf-8"))
+    return [line for line, words in tables[kind].items() if word in words.split()]
+
+
 # Words that stand for several dtypes in a list of them.
 DTYPE_KINDS = {
     "floating": ("float16", "bfloat16", "float32", "float64"),

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gradcheck_cli.errors import GradcheckError, UsageError, words_of_others
+from gradcheck_cli.errors import GradcheckError, UsageError
+from gradcheck_cli.spec.words import words_of_others
 
 if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -171,7 +171,7 @@ class _Reader:
                     functions = [
                         self._definition(inner, node) for own in arguments for inner in ast.walk(own)
                     ]
-                    yield from self._find(node, node.name, kind, (node, *functions), registered=registered)
+                    yield from self._find(node, node.name, kind, (node, *functions), registered)
         elif isinstance(node, ast.Call) and node not in self._claimed:
             yield from self._called(node)
 
@@ -216,27 +216,28 @@ class _Reader:
         """Yield a call, under the name of the first function that it is given, if that is defined around."""
         definition = self._definition(functions[0], node) if functions else None
         name = definition.name if definition is not None else f"line {node.lineno}"
-        lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
-        return self._find(node, name, kind, (definition,), lines=lines, registered=registered)
+        return self._find(node, name, kind, (definition,), registered)
 
-    def _find(  # noqa: PLR0913 (what a gradient has)
+    def _find(
         self,
         node: Function | ast.Call,
         name: str,
         kind: str,
         functions: Sequence[Function | None],
-        *,
-        lines: Iterable[int] = (),
-        registered: str = "",
+        registered: str,
     ) -> Iterator[GradientInText]:
         names = []
         for scope in self._scopes(node)[1:]:
             names += [scope.name, "<locals>"] if isinstance(scope, Function) else [scope.name]
         if CUSTOM in names:
             return  # inside a wrapper: whoever uses the wrapper writes the gradient
-        headers = (line for function in functions if function for line in _header_lines(function))
-        qualname, own = ".".join([*names, name]), frozenset((*lines, *headers))
-        yield GradientInText(self._module, qualname, kind, self._file, node.lineno, own, registered)
+        lines = {line for function in functions if function for line in _header_lines(function)}
+        if isinstance(node, ast.Call):
+            lines |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        qualname = ".".join([*names, name])
+        yield GradientInText(
+            self._module, qualname, kind, self._file, node.lineno, frozenset(lines), registered
+        )
 
     def _scopes(self, node: ast.AST) -> list[Any]:
         """Return the module, and the classes and functions in whose bodies a node is, outermost first."""

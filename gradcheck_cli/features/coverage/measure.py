@@ -29,7 +29,7 @@ from gradcheck_cli.features.coverage.gradients_in_text import (
 )
 from gradcheck_cli.gate import CoverageStatus, GradientCoverage, GradientRun, WrittenGradient
 from gradcheck_cli.reporting.exchange.json_report import LAYOUTS
-from gradcheck_cli.reporting.formats import render_markdown
+from gradcheck_cli.reporting.exchange.templates import render_markdown
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import CaseResult, Report, Status
 from gradcheck_cli.running.expendable import ExpendableProcess

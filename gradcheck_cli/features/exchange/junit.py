@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from gradcheck_cli.reporting.exchange.findings import Finding, Outcome, findings_of
-from gradcheck_cli.reporting.formats import templates
+from gradcheck_cli.reporting.exchange.templates import templates
 from gradcheck_cli.results import Report
 
 _TAGS = {Outcome.FAILED: "failure", Outcome.UNDECIDED: "error", Outcome.SKIPPED: "skipped"}

@@ -15,7 +15,7 @@ from gradcheck_cli.reporting.exchange.findings import (
     sort_by_gravity,
     summarize_specs,
 )
-from gradcheck_cli.reporting.formats import render_markdown
+from gradcheck_cli.reporting.exchange.templates import render_markdown
 from gradcheck_cli.reporting.report_text import all_right, summary_lines
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import number_cells

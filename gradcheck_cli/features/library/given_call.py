@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.errors import words_of_others
 from gradcheck_cli.plain_files import short_path
 from gradcheck_cli.spec.case import Argument, Given, InputSpec, Source, matches
+from gradcheck_cli.spec.words import words_of_others
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.binding.flat_tensors import NO_LABEL, leaves_of, unique
 from gradcheck_cli.tensorflow_backend.private import private_state

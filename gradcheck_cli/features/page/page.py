@@ -36,7 +36,7 @@ from gradcheck_cli.reporting.exchange.findings import (
     split_place,
     summarize_specs,
 )
-from gradcheck_cli.reporting.formats import templates
+from gradcheck_cli.reporting.exchange.templates import templates
 from gradcheck_cli.reporting.report_text import all_right, branch_line, left_out, summary_lines
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import describe_rules, is_plain, number_cells

@@ -136,10 +136,3 @@ def escape(text: str) -> str:
     """Return text so that Markdown shows it literally, also in a table's cell; lines are broken by `<br>`."""
     literal = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return "<br>".join(_SPECIAL.sub(r"\\\g<0>", line) for line in lines_of(literal))
-
-
-def to_markdown(value: object) -> object:
-    """Return text as Markdown that shows it literally; anything else, and Markdown, as it is."""
-    from markupsafe import Markup
-
-    return Markup(escape(value)) if type(value) is str else value  # noqa: S704 (it is escaped)
