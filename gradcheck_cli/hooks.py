@@ -187,7 +187,6 @@ class RunPart:
 class FeatureOptions:
     """A feature's options of `run`."""
 
-    name: str  # the parameter that takes their values as one object
     heading: str  # the heading in `--help`
     kind: type  # the class of that object; its fields are the options' parameters, in the order of `--help`
     options: tuple[Callable[..., Any], ...]  # each adds an option to a command

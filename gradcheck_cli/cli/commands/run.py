@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce, wraps
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -70,7 +70,6 @@ class RunOptions:
     changes: CaseOptions
     form: str
     reports: tuple[ReportTarget, ...]
-    features: Mapping[str, Any]
     gate: GateOptions
     workers: WorkerOptions
     is_watching: bool
@@ -79,17 +78,10 @@ class RunOptions:
 
 
 def feature_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the features' options to a command, and pass their values by name, as one mapping."""
-
-    @wraps(function)
-    def call(*arguments: Any, **values: Any) -> None:  # noqa: ANN401 (click's own)
-        values["features"] = {group.name: values.pop(group.name) for group in hooks.run_options()}
-        function(*arguments, **values)
-
-    decorated: Callable[..., None] = call
-    for group in reversed(hooks.run_options()):
-        decorated = option_group(group.name, group.kind, *group.options)(decorated)
-    return decorated
+    """Add the features' options to a command."""
+    for option in reversed([option for group in hooks.run_options() for option in group.options]):
+        function = option(function)
+    return function
 
 
 @click.command("run", cls=RunCommand)
@@ -116,7 +108,7 @@ def feature_options(function: Callable[..., None]) -> Callable[..., None]:
 @verbosity_options
 @option_group("options", RunOptions)
 @click.pass_context
-def command(ctx: click.Context, /, *, options: RunOptions) -> None:
+def command(ctx: click.Context, /, *, options: RunOptions, **_features: Any) -> None:  # noqa: ANN401 (click's own)
     """Check the gradients that the specs in PATHS describe.
 
     PATHS are spec files and folders of them; default: `specs` under [tool.gradcheck] in the nearest
@@ -154,11 +146,11 @@ def command(ctx: click.Context, /, *, options: RunOptions) -> None:
 
 def _run(ctx: click.Context, options: RunOptions, folders: Sequence[str], began: float) -> int:
     """Check the cases, print and write the findings, and return the exit code."""
-    parts = [
-        part.begin(ctx, folders, options.features[part.name])
+    asked = [
+        (part, part.kind(**{name: ctx.params[name] for name in part.parameters}))
         for part in hooks.run_options()
-        if part.is_asked(options.features[part.name])
     ]
+    parts = [part.begin(ctx, folders, values) for part, values in asked if part.is_asked(values)]
     if options.reports or any(part.writes for part in parts):
         go_on_without_output()
     # First, since TensorFlow is imported in the background.

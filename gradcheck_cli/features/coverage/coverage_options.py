@@ -179,4 +179,4 @@ def _required_share(ctx: click.Context, option: str) -> float | None:
     return value
 
 
-RUN_OPTIONS = FeatureOptions("to_cover", "What is covered", CoverageOptions, _OPTIONS, Coverage.begin)
+RUN_OPTIONS = FeatureOptions("What is covered", CoverageOptions, _OPTIONS, Coverage.begin)
