@@ -29,7 +29,6 @@ from gradcheck_cli.features.coverage.gradients_in_text import (
 )
 from gradcheck_cli.gate import CoverageStatus, GradientCoverage, GradientRun, WrittenGradient
 from gradcheck_cli.reporting.exchange.json_report import LAYOUTS
-from gradcheck_cli.reporting.exchange.templates import render_markdown
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import CaseResult, Report, Status
 from gradcheck_cli.running.expendable import ExpendableProcess
@@ -349,6 +348,8 @@ def coverage_json(coverage: GradientCoverage) -> str:
 
 def coverage_markdown(coverage: GradientCoverage) -> str:
     """Render it as Markdown: what isn't covered first, then the rest, collapsed."""
+    from gradcheck_cli.reporting.exchange.templates import render_markdown  # late: most runs write none
+
     covered = [gradient for gradient in coverage.gradients if gradient.status is CoverageStatus.COVERED]
     others = [gradient for gradient in coverage.gradients if gradient.status is not CoverageStatus.COVERED]
     own = {"headline": headline(coverage), "covered": covered, "others": others}
