@@ -81,6 +81,11 @@ def plain(value: object, layouts: Layouts | None = None) -> Any:  # noqa: ANN401
     return _form(value, layouts, convert)
 
 
+def write(value: object, layouts: Layouts | None = None) -> str:
+    """Return a value as JSON text for people, too, that ends in a newline; see `plain`."""
+    return json.dumps(plain(value, layouts), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
 def _form(value: object, layouts: Layouts, convert: Callable[[object], object]) -> object:
     """Return the form in which a value of a type that JSON lacks is written."""
     if isinstance(value, Enum):

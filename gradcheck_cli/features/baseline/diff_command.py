@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +37,7 @@ def command(ctx: click.Context, /, *, old: Path, new: Path, form: str) -> None:
     from gradcheck_cli.cli.console import print_lines, terminal_width
     from gradcheck_cli.features.baseline.changes_text import baseline_lines
     from gradcheck_cli.reporting.exchange.json_report import LAYOUTS, read_report
-    from gradcheck_cli.serial import plain
+    from gradcheck_cli.serial import write
 
     before, after = read_report(old), read_report(new)
     findings, unasked = compare_reports(before, after)
@@ -48,9 +47,9 @@ def command(ctx: click.Context, /, *, old: Path, new: Path, form: str) -> None:
         )
         click.echo(f"{new}: wasn't asked for {unasked:,} of the pairs in {old} (it is of {asked})", err=True)
     if form == "json":
-        content = {"schema_version": 1, "changes": plain(list(findings), LAYOUTS)}
+        content = {"schema_version": 1, "changes": list(findings)}
         content |= {"old": before.facts, "new": after.facts}
-        click.echo(json.dumps(content, indent=2, ensure_ascii=False))
+        click.echo(write(content, LAYOUTS), nl=False)
     elif form == "html":
         sides = (str(old), before), (str(new), after)
         click.echo(hooks.ask("compare_on_page", *sides, findings, default=""), nl=False)

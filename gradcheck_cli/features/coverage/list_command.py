@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 import sys
 from collections import Counter
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gradcheck_cli import hooks
+from gradcheck_cli.serial import write
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -179,7 +179,7 @@ def gradients_json(
             for entry in entries
         ],
     }
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    return write(content)
 
 
 def gradients_csv(entries: Sequence[GradientEntry], specs: SpecsByName) -> str:

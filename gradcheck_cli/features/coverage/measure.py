@@ -8,7 +8,6 @@ laid out as lines after the table, as JSON and as Markdown.
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -32,7 +31,7 @@ from gradcheck_cli.reporting.exchange.json_report import LAYOUTS
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import CaseResult, Report, Status
 from gradcheck_cli.running.expendable import ExpendableProcess
-from gradcheck_cli.serial import plain
+from gradcheck_cli.serial import write
 from gradcheck_cli.visible import clean
 
 _WRAPPER = f"{CUSTOM}.<locals>."  # in names of functions that a wrapper makes, as TensorFlow Probability's
@@ -343,7 +342,7 @@ def _place(gradient: WrittenGradient) -> str:
 
 def coverage_json(coverage: GradientCoverage) -> str:
     """Render it as JSON text that ends in a newline."""
-    return json.dumps(plain(coverage, LAYOUTS), indent=2, ensure_ascii=False) + "\n"
+    return write(coverage, LAYOUTS)
 
 
 def coverage_markdown(coverage: GradientCoverage) -> str:

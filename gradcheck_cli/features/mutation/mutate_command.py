@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from gradcheck_cli.cli.options.case_options import NamedCases, naming_options, s
 from gradcheck_cli.cli.options.configured import SharingCommand, default_paths, option_group
 from gradcheck_cli.cli.options.running_options import WorkerOptions, start_workers, worker_options
 from gradcheck_cli.cli.options.typed_words import SpecPath
-from gradcheck_cli.serial import plain
+from gradcheck_cli.serial import plain, write
 from gradcheck_cli.spec.words import CORRUPTIONS
 
 if TYPE_CHECKING:
@@ -283,7 +282,7 @@ def mutants_json(report: results.Report) -> str:
         "tensorflow_version": report.tensorflow_version,
         "python_version": report.python_version,
         "seed": report.seed,
-        "duration_s": plain(report.duration_s),
+        "duration_s": report.duration_s,
         "summary": {
             "cases": len(report.cases),
             "untried": tally.untried,
@@ -308,7 +307,7 @@ def mutants_json(report: results.Report) -> str:
             for case, mutant in _mutants(report)
         ],
     }
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return write(content)
 
 
 def mutants_csv(report: results.Report) -> str:

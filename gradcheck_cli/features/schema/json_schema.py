@@ -16,7 +16,7 @@ import click
 
 from gradcheck_cli.reporting.exchange.json_report import LAYOUTS, SCHEMA_VERSION, Object
 from gradcheck_cli.results import Report
-from gradcheck_cli.serial import Layout, written_fields
+from gradcheck_cli.serial import Layout, write, written_fields
 
 
 @click.command("schema")
@@ -26,7 +26,7 @@ from gradcheck_cli.serial import Layout, written_fields
 def command(*, is_report: bool) -> None:
     """Print the JSON Schema of the spec format, with which an editor completes and checks specs."""
     schema = report_schema() if is_report else json_schema()
-    click.echo(json.dumps(schema, indent=2, ensure_ascii=False))
+    click.echo(write(schema), nl=False)
 
 
 # Definitions, and the schemas of what `LAYOUTS` writes in another form than the field's, or in addition to

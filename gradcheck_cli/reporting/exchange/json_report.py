@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from operator import methodcaller
@@ -153,7 +152,7 @@ LAYOUTS: serial.Layouts = {
 
 def to_json(report: results.Report) -> str:
     """Render a report as JSON text that ends in a newline, without NaN or Infinity, which few can read."""
-    return json.dumps(to_dict(report), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return serial.write(report, LAYOUTS)
 
 
 def to_dict(report: results.Report) -> Object:
