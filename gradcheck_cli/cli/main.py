@@ -145,15 +145,20 @@ def _run(arguments: Sequence[str] | None) -> int:
         click.echo(f"gradcheck: {_place(error)}: {_reason(error)}", err=True)
         return USAGE
     except Exception as error:  # noqa: BLE001 (Python's own exit code 1 would read as "gradient wrong")
-        if _interrupts:  # a library, such as pydantic, made an error of its own of what was raised in it
-            click.echo("interrupted", err=True)
-            return INTERRUPTED
-        import traceback
-
-        traceback.print_exc()
-        click.echo(f"gradcheck: internal error ({type(error).__name__}): a bug; please report it", err=True)
-        return INTERNAL
+        return _say_crash(error)
     return outcome if isinstance(outcome, int) else 0
+
+
+def _say_crash(error: Exception) -> int:
+    """Say what isn't anybody's error but ours, and return the exit code."""
+    if _interrupts:  # a library, such as pydantic, made an error of its own of what was raised in it
+        click.echo("interrupted", err=True)
+        return INTERRUPTED
+    import traceback
+
+    traceback.print_exc()
+    click.echo(f"gradcheck: internal error ({type(error).__name__}): a bug; please report it", err=True)
+    return INTERNAL
 
 
 def _answer(error: click.ClickException) -> str:
