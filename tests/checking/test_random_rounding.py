@@ -17,6 +17,8 @@ from gradcheck_cli.spec.load import load_mapping
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
 
+pytestmark = pytest.mark.feature  # `gradcheck_cli.check`
+
 
 @pytest.mark.parametrize("name", rounding_truth.ROWS)
 def test_a_true_error_is_within_twice_what_rounding_moves(name):
