@@ -1,8 +1,8 @@
 """What `gradcheck init` makes of functions and op types: what runs, tests something, or says what is open.
 
-    python tests/acceptance/drafts.py functions            # 100 functions of TensorFlow's and of other kinds
-    python tests/acceptance/drafts.py public               # 18 of the kinds that public code has
-    python tests/acceptance/drafts.py op_types --part 1/8  # an eighth of the op types with a gradient
+    python -m tests.acceptance.drafts functions            # 100 functions of TensorFlow's and of other kinds
+    python -m tests.acceptance.drafts public               # 18 of the kinds that public code has
+    python -m tests.acceptance.drafts op_types --part 1/8  # an eighth of the op types with a gradient
 
 Prints a line for each, and at the end the shares: drafts that run, that decide something (`tests`), that end
 with 0 (`right`), and the silent ones, of which a run doesn't end with 0 and the draft doesn't say why.

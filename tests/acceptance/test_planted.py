@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from acceptance_root import ROOT
+
+from tests.acceptance.acceptance_root import ROOT
 
 FOLDER = ROOT / "tests" / "planted"
 
@@ -61,6 +62,51 @@ def test_names_are_unique_and_every_op_says_what_must_be_found():
     assert set(ASKED) <= set(names)
 
 
+@pytest.mark.on_change(
+    "blamed-closing_over",
+    "blamed-large_inside",
+    "blamed-rounding",
+    "broken-module_missing",
+    "broken-module_raises",
+    "broken-attribute_missing",
+    "broken-not_callable",
+    "broken-forward_raises",
+    "broken-forward_raises_numpy",
+    "broken-op_type_missing",
+    "broken-outputs_too_many",
+    "broken-output_shape",
+    "broken-output_dtype",
+    "broken-pair_missing",
+    "broken-input_nan",
+    "correct-reduce_max_tie",
+    "correct-top_k",
+    "correct-tanh_dtypes",
+    "correct-matmul_dtypes",
+    "correct-autograph_for",
+    "correct-zero_size",
+    "correct-concat",
+    "correct-keras_dense",
+    "found_by_readers-wrong_in_float32_alone",
+    "found_by_readers-clipped_at_ten_thousand",
+    "found_by_readers-strings_only",
+    "missed_overrides-other_op_type",
+    "missed_overrides-partly_hidden",
+    "structures-right_dataclass",
+    "structures-wrong_beside_integers",
+    "structures-unknown_nonzeros",
+    "unseen_gradients-covered_expected",
+    "wrong_form-wrong_shape_numpy",
+    "wrong_form-gradient_raises_numpy",
+    "wrong_in_a_mode-known_batch",
+    "wrong_in_a_mode-one_function",
+    "wrong_twice-mixed",
+    "wrong_values-nan",
+    "wrong_values-wrong_branch",
+    "wrong_values-factor_defun",
+    "wrong_values-cached_residual",
+    "wrong_values-real_part",
+    "wrong_values-no_broadcast_sum",
+)
 @pytest.mark.parametrize(
     ("file", "op", "description"),
     [row[:3] for row in OPS],
@@ -91,6 +137,7 @@ def test_what_is_planted_is_found(check, file, op, description):
             assert case["error"] is None
 
 
+@pytest.mark.on_change("one_element", "no_conjugate", "nan")
 @pytest.mark.parametrize("name", ASKED)
 def test_the_table_names_pair_and_element(check, name):
     done = check(name)

@@ -1,6 +1,6 @@
 """Draws the plots of docs/verdicts.md, from the same numerics that give verdicts.
 
-.venv/bin/pip install -e ".[docs]" && python tests/acceptance/verdict_plots.py
+.venv/bin/pip install -e ".[docs]" && python -m tests.acceptance.verdict_plots
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python tests/benchmarks/core_figures.py`: how large the core of the verdict is, in a few figures."""
+"""`python -m tests.benchmarks.core_figures`: how large the core of the verdict is, in a few figures."""
 
 from __future__ import annotations
 

@@ -79,6 +79,7 @@ def test_there_are_many():
     assert (len(ROWS), len(PAIRS), len(ROWS | PAIRS)) == (154, 180, 334)
 
 
+@pytest.mark.on_change("gradient-function-max", "numpy-except-2", "probabilities-0", "second-order-0")
 @pytest.mark.parametrize("name", FOUND_BY_RUN + PAIRS_FOUND_BY_RUN)
 def test_a_run_finds_it_and_nothing_in_its_twin(name):
     # Far out, the spec is asked how far its inputs go.
@@ -86,6 +87,7 @@ def test_a_run_finds_it_and_nothing_in_its_twin(name):
     assert checked(name, wrong=False).status is Status.PASSED
 
 
+@pytest.mark.on_change("largest-tied", "norm-at-zero")
 @pytest.mark.parametrize("name", FOUND_BY_SEARCH)
 def test_a_search_finds_it(name):
     assert checked(name, wrong=True, seconds=4.0).status is Status.MISMATCHED

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numerics_table import evaluator, true_jacobian
 
 from gradcheck_cli.numerics import FLOAT64, Judgement, Precision, Problem, Verdict, judge
+from tests.numerics.numerics_table import evaluator, true_jacobian
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,21 +8,21 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numerics_near import ERRORS, GROUPS, plant
-from numerics_random import draw_example
-from numerics_table import evaluator, smooth_rows, true_jacobian
-from test_joint_slopes import RIGHT as RIGHT_AT_TIES
-from test_joint_slopes import WRONG as WRONG_AT_TIES
-from test_joint_slopes import places
-from test_near import RAMPS, SAWTEETH, SCALED
-from test_probe import POINT as PROBED_POINT
-from test_probe import RIGHT as RIGHT_PROBED
-from test_probe import Linear, probed, target
-from test_sloping_treads import POINT, ROUNDINGS, SMOOTH, STAIRS, identity, slope
-from test_traps import SINGLE
 
 from gradcheck_cli.numerics import FLOAT32, FLOAT64, Precision, Problem, Reason, Verdict, judge
 from gradcheck_cli.numerics.probes import LONG, MIDDLE, SHORT
+from tests.numerics.numerics_near import ERRORS, GROUPS, plant
+from tests.numerics.numerics_random import draw_example
+from tests.numerics.numerics_table import evaluator, smooth_rows, true_jacobian
+from tests.numerics.test_joint_slopes import RIGHT as RIGHT_AT_TIES
+from tests.numerics.test_joint_slopes import WRONG as WRONG_AT_TIES
+from tests.numerics.test_joint_slopes import places
+from tests.numerics.test_near import RAMPS, SAWTEETH, SCALED
+from tests.numerics.test_probe import POINT as PROBED_POINT
+from tests.numerics.test_probe import RIGHT as RIGHT_PROBED
+from tests.numerics.test_probe import Linear, probed, target
+from tests.numerics.test_sloping_treads import POINT, ROUNDINGS, SMOOTH, STAIRS, identity, slope
+from tests.numerics.test_traps import SINGLE
 
 EXAMPLES = 100  # random ones, in each precision
 # By how much the largest element is changed in a wrong gradient: the least that is promised to be found.

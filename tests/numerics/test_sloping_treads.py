@@ -74,6 +74,7 @@ def judged(function, gradient):
     return judgement.verdict.diagonal(), judgement.reason.diagonal()
 
 
+@pytest.mark.on_change("exp-int8")
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 @pytest.mark.parametrize("name", STAIRS)
 def test_stairs_with_sloping_treads_tell_nothing(name, rounding):
