@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import gradcheck_cli
-from gradcheck_cli.numerics import FLOAT64, Problem, Reason, Verdict, judge
+from gradcheck_cli.numerics import FLOAT32, FLOAT64, Problem, Reason, Verdict, judge
 
 # What may be said of a gradient, by what is true of it. Of what is undecidable a right decision is fair, too.
 ALLOWED = {
@@ -28,9 +28,17 @@ ALLOWED = {
     "unchecked": {"inconclusive", "error"},  # nothing was tested
     "stated": {"expected_mismatch"},  # wrong, in the way that the spec says
     "refused": {"error"},  # no gradient, or no op: `at` says which kind of error
+    # Of functions of arrays:
+    "at a kink": {"at a kink"},  # right, as one of the slopes of the sides
+    "open": {"inconclusive"},  # nothing can be said
 }
 _MODULE = "of_a_row"  # where the functions are put, so that a spec can name them
-_NUMPY_VERDICTS = ((Verdict.MISMATCH, "mismatched"), (Verdict.INCONCLUSIVE, "inconclusive"))
+_WORST_FIRST = {
+    Verdict.MISMATCH: "mismatched",
+    Verdict.INCONCLUSIVE: "inconclusive",
+    Verdict.KINK: "at a kink",
+    Verdict.PASS: "passed",
+}
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,7 @@ class Row:
         inputs: as in a spec; of a function of arrays, the point, (n,).
         truth: a key of `ALLOWED`.
         why: it is so, where the table's first sentence doesn't say it.
-        at: the pair that is wrong, or the kind of error, where one is known.
+        at: the pair that is wrong, or the kind of error, where one is known; of arrays, `1,0` or `diagonal`.
         keys: what else the spec says; of a function of arrays, what else a `Problem` takes.
         functions: other functions that the spec names, as `of_a_row:NAME`.
         folder: where the modules are that the spec names.
@@ -114,8 +122,10 @@ class Row:
         precision = settings.pop("precision", FLOAT64)
         with np.errstate(all="ignore"):
             judged = judge(Problem(self.op, self.inputs, precision, precision, **settings), self.gradient)
-        word = next((word for code, word in _NUMPY_VERDICTS if (judged.verdict == code).any()), "passed")
-        parts = {str(index): Verdict(code).name for index, code in np.ndenumerate(judged.verdict)}
+        word = next(word for code, word in _WORST_FIRST.items() if (judged.verdict == code).any())
+        parts = {
+            _name_of(index): _WORST_FIRST[Verdict(code)] for index, code in np.ndenumerate(judged.verdict)
+        }
         rules = " ".join(Reason(code).name for code in judged.reason.flat)
         return Said(frozenset({word}), parts, rules, str(judged))
 
@@ -128,6 +138,24 @@ class Row:
         found = ", ".join(sorted(said.statuses))
         at = f" ({self.at}: {', '.join(sorted(there)) or 'nothing'})" if self.at else ""
         return f"{self.name} is {self.truth}, but {found}{at}:\n{said.text}"
+
+
+def _name_of(index: tuple[int, ...]) -> str:
+    output, taken = index
+    return f"element {output},{taken}" + " diagonal" * (output == taken)
+
+
+def in_precision(function: Callable[[Any], Any], precision: Any = FLOAT64) -> Callable[[Any], Any]:
+    """Return a function of arrays that runs in a precision: float32, or float64."""
+    dtype = np.float32 if precision is FLOAT32 else np.float64
+
+    def evaluate(points: Any) -> Any:
+        with np.errstate(all="ignore"):
+            values = function(points.astype(dtype))
+        assert values.dtype == dtype, "NumPy promoted: the float32 forward would run in float64"
+        return values.astype(np.float64)
+
+    return evaluate
 
 
 def said_of(report: Any) -> Said:

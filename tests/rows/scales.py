@@ -1,0 +1,31 @@
+"""Functions of arrays close to edges, ties and poles, and at small scales within large numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from gradcheck_cli.numerics import FLOAT64
+from tests.numerics.numerics_near import ERRORS, GROUPS, plant
+from tests.numerics.numerics_table import evaluator
+from tests.support.row import Row, marked
+
+EVERY = 23  # so many places get all kinds of errors once
+FIRST = ("1e-4", "sign", "zero")
+
+
+def _rows() -> Iterator[Row]:
+    places = [(group, near) for group, rows in GROUPS.items() for near in rows()]
+    for number, (group, near) in enumerate(places):
+        op, point, right = evaluator(near.function, FLOAT64), np.array(near.point), near.right()
+        keys = near.settings or {}
+        name = f"{group}: {near.name}"
+        yield Row(name, op, right, point, "right", keys=keys)
+        for error in FIRST if number % EVERY else ERRORS:
+            wrong, place = plant(right, error)
+            if wrong[place] != right[place]:
+                yield Row(f"{name}: {error}", op, wrong, point, "not green", keys=keys)
+
+
+ROWS = marked(_rows())
