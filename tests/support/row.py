@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -70,9 +72,9 @@ class Row:
         truth: a key of `ALLOWED`.
         why: it is so, where the table's first sentence doesn't say it.
         at: the pair that is wrong, or the kind of error, where one is known; of arrays, `1,0` or `diagonal`.
-        keys: what else the spec says; of a function of arrays, what else a `Problem` takes.
+        keys: what else the spec says, or all of it, with `ops`; of arrays, what else a `Problem` takes.
         functions: other functions that the spec names, as `of_a_row:NAME`.
-        folder: where the modules are that the spec names.
+        folder: where the modules are that the spec names, if in none of the tests.
         on_change: whether it runs on each change, not on main alone.
     """
 
@@ -90,6 +92,8 @@ class Row:
 
     def spec(self) -> dict[str, Any]:
         """Return the spec, with its functions in a module of their own."""
+        if "ops" in self.keys:
+            return dict(self.keys)
         module = sys.modules[_MODULE] = ModuleType(_MODULE)
         for name, function in self.functions.items():
             setattr(module, name, function)
@@ -104,12 +108,13 @@ class Row:
 
     def report(self) -> Any:
         """Check it in this process."""
-        before = list(sys.path)
-        sys.path[:0] = [self.folder] * bool(self.folder)
+        before, sys.path[:0] = Path.cwd(), [self.folder] * bool(self.folder)
+        os.chdir(self.folder or before)
         try:
             return gradcheck_cli.check(self.spec())
         finally:
-            sys.path[:] = before
+            os.chdir(before)
+            del sys.path[: bool(self.folder)]
 
     def say(self) -> Said:
         """Check it, and return what is said."""
