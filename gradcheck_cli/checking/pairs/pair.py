@@ -288,7 +288,6 @@ class Rule(IntEnum):
     STOP = 9
     JOINED_KINKS = 10
     NOT_FINITE = 11
-    ILL_CONDITIONED = 12
 
     @property
     def words(self) -> str:
@@ -307,7 +306,6 @@ _WORDS = {
     Rule.STOP: "open for a stop_gradient",
     Rule.JOINED_KINKS: "open at joined kinks",
     Rule.NOT_FINITE: "open where the forward isn't finite",
-    Rule.ILL_CONDITIONED: "open where a few roundings of the inputs change everything",
 }
 
 

@@ -8,7 +8,16 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
 
-from gradcheck_cli.checking.ops.operation import OpenedOperation, Opening, OpFacts, OpForms, TensorInfo
+from gradcheck_cli.checking.ops.operation import (
+    Gradients,
+    OpenedOperation,
+    Opening,
+    Operation,
+    OpFacts,
+    OpForms,
+    Stack,
+    TensorInfo,
+)
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend import graph_path
 from gradcheck_cli.tensorflow_backend.binding.flat_tensors import plain_name
@@ -26,7 +35,7 @@ from gradcheck_cli.tensorflow_backend.traces.state import (
     find_read,
     written_before_read,
 )
-from gradcheck_cli.tensorflow_backend.twin.widening import NarrowOp
+from gradcheck_cli.tensorflow_backend.twin.perturbing import rounded_as_drawn
 
 
 @dataclass(frozen=True)
@@ -181,9 +190,7 @@ class GraphFacts(OpFacts):
     @property
     def low_precision(self) -> tuple[str, ...]:
         """Dtypes below float64 between the differentiable inputs and the outputs."""
-        return (
-            self.traced.forward.low_precision if self.traced.narrow is None else _dtypes_of(self._narrow_ops)
-        )
+        return self.traced.narrow_dtypes
 
     def low_precision_between(self, output: int, input_index: int) -> list[str]:
         """Return the dtypes below float64 between an input and an output of the traced forward."""
@@ -194,21 +201,19 @@ class GraphFacts(OpFacts):
     @property
     def vjp_low_precision(self) -> tuple[str, ...]:
         """For a twin: dtypes below float64 in which its vjp still computes."""
-        return () if self.traced.narrow is None else _dtypes_of(self.traced.wide_vjp.narrow_ops)
+        if self.traced.narrow is None:
+            return ()
+        return tuple(sorted({dtype for op in self.traced.wide_vjp.narrow_ops for dtype in op.dtypes}))
 
     @property
     def not_float64(self) -> str:
         """Why it isn't judged in float64, in words; empty where it is."""
         if self.traced.narrow is None:
             return self.traced.no_twin
-        types = sorted({op.op_type for op in [*self._narrow_ops, *self.traced.wide_vjp.narrow_ops]})
-        return f"there is no float64 form of {', '.join(types)}" if types else ""
-
-    @property
-    def _narrow_ops(self) -> Sequence[NarrowOp]:
-        """For a twin: the ops of the forward that keep their dtypes."""
         _ = self.traced.base  # a call shows whether a NumPy function takes float64
-        return self.traced.wide_forward.narrow_ops
+        narrow_ops = [*self.traced.wide_forward.narrow_ops, *self.traced.wide_vjp.narrow_ops]
+        types = sorted({op.op_type for op in narrow_ops})
+        return f"there is no float64 form of {', '.join(types)}" if types else ""
 
     # What the graph of the gradient shows.
 
@@ -272,7 +277,7 @@ class GraphOperation(OpenedOperation):
             forms=OpForms(
                 partial(_form, traced.holding),
                 cache(partial(_form, traced.exactly)),
-                cache(partial(_form, traced.rounded_otherwise)),
+                partial(_rounded, cache(partial(_form, traced.perturbed))),
                 partial(_form, traced.on_one_piece),
             ),
             evaluate=runs.evaluate,
@@ -340,5 +345,14 @@ def _form(make: Callable[..., TracedCase | None], *arguments: Any) -> GraphOpera
     return None if traced is None else GraphOperation.of(traced)
 
 
-def _dtypes_of(narrow_ops: Sequence[NarrowOp]) -> tuple[str, ...]:
-    return tuple(sorted({dtype for op in narrow_ops for dtype in op.dtypes}))
+def _rounded(perturbed: Callable[[], GraphOperation | None], draw: int) -> Operation | None:
+    """Return a form of a traced case as it rounds in one draw."""
+    op = perturbed()
+    if op is None:
+        return None
+
+    def vjp(output: int, upstream: Stack) -> Gradients:
+        with rounded_as_drawn(draw):
+            return op.vjp(output, upstream)
+
+    return replace(op, vjp=vjp)

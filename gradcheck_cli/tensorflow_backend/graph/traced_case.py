@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -51,7 +51,8 @@ from gradcheck_cli.tensorflow_backend.twin.float64_twin import (
     widen_forward,
     widen_vjp,
 )
-from gradcheck_cli.tensorflow_backend.twin.widening import PIECES, Roundings
+from gradcheck_cli.tensorflow_backend.twin.perturbing import can_be_perturbed, perturb_vjp
+from gradcheck_cli.tensorflow_backend.twin.widening import PIECES
 
 
 @dataclass
@@ -65,8 +66,6 @@ class SamplePoint:
     has_wide_variables: bool = False
     # whether the values stay as they were drawn, before the declared dtypes round them
     is_exact: bool = False
-    # a seed by which the values of files, which were rounded before, are moved by one rounding
-    roundings: int | None = None
     # the arguments' values at points that were chosen, by sample number; others are drawn
     chosen: Mapping[int, Sequence[Array]] = field(default_factory=dict)
     direction: int = 1  # how variables move; see `variable_value`
@@ -91,10 +90,7 @@ class SamplePoint:
             value = (draw if self.sample >= 0 else value_beside)(self.case, tensor, self.sample)
         if self.is_exact and not tensor.is_variable:
             return dtypes.widen(value)
-        narrow = dtypes.narrow(value, tensor.dtype)
-        if self.roundings is None or tensor.source.kind != "file" or not tensor.is_differentiable:
-            return dtypes.widen(narrow)
-        return cast("Array", Roundings(self.roundings).move(narrow, tf.as_dtype(tensor.dtype)))
+        return dtypes.widen(dtypes.narrow(value, tensor.dtype))
 
     def stacked(self, samples: Sequence[int]) -> dict[int, Array]:
         """Return the drawn arguments at several points, by index, (B, *shape) each."""
@@ -200,6 +196,8 @@ class CaseState:
     # what runs instead of traced functions, by their ids, together with the functions, so that the ids stay
     # in use
     compiled: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    # by id, each vjp with its form that rounds at random
+    perturbed: dict[int, tuple[VjpTrace, VjpTrace]] = field(default_factory=dict)
     # the loops in a graph around functions, likewise by their ids; see `Batched`
     loops: dict[int, tuple[Any, dict[tuple[int, ...], Any]]] = field(default_factory=dict)
     # by the id of an opened op, that op and the opener of its vjp
@@ -266,9 +264,8 @@ class TracedCase:
     narrow: TracedCase | None = None
     # for a twin: whether the inputs have the values from before the declared dtypes round them
     is_exact: bool = False
-    # for a twin: a seed by which constants and weights, of forward and vjp, and the values of files are moved
-    # by one rounding each; `None`: they stay
-    roundings: int | None = None
+    # whether what its vjp computes is rounded at random (`twin/perturbing.py`); then `graphs` isn't
+    is_perturbed: bool = False
     # for a twin: whether kinked ops keep each element on the side that it has at the point
     is_on_one_piece: bool = False
     # keys of the `stop_gradient`s that are held while the inputs move; `None`: as the spec says
@@ -300,9 +297,11 @@ class TracedCase:
         exact = replace(self, is_exact=True)
         return None if all(map(np.array_equal, exact.at.point, self.at.point)) else exact
 
-    def rounded_otherwise(self, draw: int) -> TracedCase | None:
-        """Return a twin with other roundings; see `OpForms`."""
-        return None if self.narrow is None else replace(self, roundings=draw)
+    def perturbed(self) -> TracedCase | None:
+        """Return the case with a vjp that rounds at random; `None` where it can't be seen into."""
+        if self.trace_mode.compiled or not can_be_perturbed(self.vjp_trace):
+            return None
+        return replace(self, is_perturbed=True, graphs=self)
 
     def on_one_piece(self) -> TracedCase | None:
         """Return a twin whose kinked ops keep each element on its side, to be differenced.
@@ -358,7 +357,6 @@ class TracedCase:
             self.opening.dtype,
             has_wide_variables=self.narrow is not None,
             is_exact=self.is_exact,
-            roundings=self.roundings,
             chosen=self.state.chosen,
             direction=self.state.weights.direction,
         )
@@ -512,6 +510,8 @@ class TracedCase:
     @cached_property
     def vjp_trace(self) -> VjpTrace:
         """Forward and vjp, traced."""
+        if self.is_perturbed and self.graphs is not None:
+            return self._perturbed_vjp(self.graphs.vjp_trace)
         if self.narrow is not None:
             return self.wide_vjp.trace
         if self.graphs is not None and not self.anew and self._is_of_shapes(self.graphs):
@@ -528,6 +528,24 @@ class TracedCase:
                 label = label_between(self.outputs[output], self.inputs[input_index])
                 self.state.gradients.add(site, label)
         return trace
+
+    def _perturbed_vjp(self, trace: VjpTrace) -> VjpTrace:
+        """Return the form of a vjp that rounds at random; one is made for each trace, at all its points."""
+        perturbed = self.state.perturbed
+        if id(trace) not in perturbed:
+            narrow = self.narrow_dtypes
+            units = self.wide_vjp.twin.units if self.narrow is not None else {}
+            kept = [variable.handle for variable in self.variables]
+            perturbed[id(trace)] = (trace, perturb_vjp(trace, units, kept, narrow))
+        return perturbed[id(trace)][1]
+
+    @property
+    def narrow_dtypes(self) -> tuple[str, ...]:
+        """Dtypes below float64 between the differentiable inputs and the outputs."""
+        if self.narrow is None:
+            return self.forward.low_precision
+        _ = self.base  # a call shows whether a NumPy function takes float64
+        return tuple(sorted({dtype for op in self.wide_forward.narrow_ops for dtype in op.dtypes}))
 
     @property
     def _runs_beside(self) -> bool:
@@ -550,9 +568,6 @@ class TracedCase:
     def wide_forward(self) -> WideForward:
         """For a twin: the forward of the declared dtypes, widened."""
         trace = self.declared.forward
-        if self.roundings is not None:
-            variables = WideVariables(Roundings(self.roundings), self.state.variables)
-            return widen_forward(trace, variables)
         if self.is_on_one_piece:
             wide = widen_forward(trace, self.state.twins.variables, has_sides=True)
             return wide.on_one_piece() or wide
@@ -562,8 +577,6 @@ class TracedCase:
     def wide_vjp(self) -> WideVjp:
         """For a twin: the vjp of the declared dtypes, widened."""
         trace = self.declared.vjp_trace
-        if self.roundings is not None:
-            return widen_vjp(trace, WideVariables(Roundings(self.roundings), self.state.variables))
         return self.state.twins.of(trace, widen_vjp, is_alone=self.is_exact)
 
     @property

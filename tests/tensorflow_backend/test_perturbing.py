@@ -1,0 +1,124 @@
+"""Random rounding bounds what rounding does to a gradient: beside true errors, and in each kind of graph."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import rounding_truth
+import tensorflow as tf
+
+from gradcheck_cli.checking.ops.operation import Opening
+from gradcheck_cli.tensorflow_backend.openers import opener_of
+
+
+@pytest.mark.parametrize("name", rounding_truth.ROWS)
+def test_a_true_error_is_within_twice_what_rounding_moves(name):
+    found = rounding_truth.measure(name)
+    assert (found.error <= 2 * found.rounding).all(), found
+
+
+@pytest.mark.parametrize("name", rounding_truth.ROWS)
+def test_an_error_of_a_thousandth_is_beyond(name):
+    found = rounding_truth.measure(name)
+    wide = 2 * found.rounding / np.abs(found.gradient)
+    # At the others, the gradient has no three digits.
+    assert (wide < 1e-3).all() or name in {
+        "1 - tanh^2",
+        "(1 - cos) / x^2",
+        "(x + 1) / x - 1 / x",
+        "sin(x) / x",
+    }
+
+
+def loop(x):
+    return tf.while_loop(lambda i, _: i < 5, lambda i, y: (i + 1, tf.sin(y) * 1.3), (0, x))[1]
+
+
+def branch(x):
+    return tf.cond(tf.reduce_sum(x) > 0, lambda: tf.sin(x) * 1.3, lambda: x)
+
+
+@tf.custom_gradient
+def own(x):
+    return tf.sin(x), lambda u: u * tf.cos(x)
+
+
+@tf.custom_gradient
+def own_in_numpy(x):
+    y = tf.numpy_function(np.sin, [x], x.dtype)
+    return tf.ensure_shape(y, x.shape), lambda u: tf.ensure_shape(
+        tf.numpy_function(lambda x, u: u * np.cos(x), [x, u], x.dtype), x.shape
+    )
+
+
+FORWARDS = {
+    "ops": lambda x: tf.sin(x) / x,
+    "a loop": loop,
+    "a branch": branch,
+    "a tf.function": tf.function(lambda x: tf.exp(tf.sin(x))),
+    "a scan": lambda x: tf.scan(lambda a, b: tf.sin(a + b), x),
+    "map_fn": lambda x: (
+        tf.map_fn(lambda row: tf.nn.softmax(row * tf.stack([1.0, 2.0])), x, fn_output_signature=x.dtype)
+        if x.dtype == tf.float32
+        else tf.map_fn(tf.sin, x)
+    ),
+    "a custom gradient": own,
+    "NumPy": own_in_numpy,
+    "cross entropy": lambda x: tf.nn.softmax_cross_entropy_with_logits(
+        [0.0, 1.0, 0.0], tf.cast(x, tf.float32)
+    ),
+    "a Fourier transform": lambda x: tf.abs(tf.signal.fft(tf.cast(x, tf.complex64))),
+    "a solver": lambda x: tf.linalg.solve(tf.linalg.diag(x) + 0.1, x[:, None]),
+    "a segment sum": lambda x: tf.math.segment_sum(x * 0.3, [0, 0, 1]),
+}
+
+
+def rounded(case_of, forward, dtype, draws=8, value=(0.7, 1.9, -0.3)):
+    case = case_of(forward=forward, inputs={"x": {"shape": [3], "dtype": dtype, "value": list(value)}})
+    op = opener_of(case, "graph").open(Opening())
+    upstream = np.ones((2, *op.outputs[0].shape))
+    runs = [op.forms.rounded_otherwise(draw).vjp(0, upstream)[0] for draw in range(draws)]
+    return op.vjp(0, upstream)[0], runs
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", FORWARDS)
+def test_a_gradient_moves_by_some_roundings_of_its_dtype(case_of, name, dtype):
+    if name in {"a solver", "a Fourier transform", "cross entropy", "map_fn"} and dtype not in {
+        "float32",
+        "float64",
+    }:
+        pytest.skip("has no kernel, or says its dtype")
+    if name in {"cross entropy", "a Fourier transform"} and dtype == "float64":
+        pytest.skip("computes in float32")
+    exact, (still, *runs) = rounded(case_of, FORWARDS[name], dtype)
+    np.testing.assert_array_equal(still, exact)
+    unit = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype]
+    moved = np.max(np.abs(np.stack(runs) - exact), axis=0)
+    assert np.max(moved) > 0
+    assert (moved <= 200 * unit * np.max(np.abs(exact))).all()
+
+
+def test_a_draw_repeats(case_of):
+    (_, first), (_, second) = (rounded(case_of, FORWARDS["a loop"], "float64") for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_exact_results_stay(case_of):
+    exact, runs = rounded(case_of, lambda x: x * 4.0 + 8.0 - tf.reverse(x, [0]), "float64")
+    np.testing.assert_array_equal(np.stack(runs), np.stack([exact] * len(runs)))
+
+
+def test_a_tie_keeps_its_sides(case_of):
+    exact, runs = rounded(case_of, lambda x: tf.reduce_max(x * x), "float64", value=(1.3, 1.3, -1.3))
+    np.testing.assert_allclose(np.stack(runs), np.stack([exact] * len(runs)), rtol=1e-14)
+
+
+@tf.custom_gradient
+def narrowed(x):
+    return tf.sin(x), lambda u: u * tf.cast(tf.cos(tf.cast(x, tf.float32)), x.dtype)
+
+
+def test_a_gradient_narrower_than_its_forward_is_no_rounding(case_of):
+    exact, runs = rounded(case_of, narrowed, "float64")
+    np.testing.assert_allclose(np.stack(runs), np.stack([exact] * len(runs)), rtol=1e-14)
