@@ -1,6 +1,6 @@
 """What random rounding says of gradients, beside their true errors: 60 functions with derivatives in 50 digits.
 
-`python tests/tensorflow_backend/rounding_truth.py` prints a line for each.
+`python -m tests.tensorflow_backend.rounding_truth` prints a line for each.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def main() -> None:
             ratio = error / rounding if rounding else np.inf
             print(
                 f"{name:<28} {point:>12.6g} {gradient:>12.4e} {error:>10.1e} {rounding:>10.1e} {ratio:>8.2g}"
-            )  # noqa: T201
+            )
 
 
 if __name__ == "__main__":

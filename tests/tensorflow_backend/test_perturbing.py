@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import rounding_truth
 import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.tensorflow_backend.openers import opener_of
+from tests.tensorflow_backend import rounding_truth
 
 
 @pytest.mark.parametrize("name", rounding_truth.ROWS)
