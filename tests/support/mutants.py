@@ -3,9 +3,9 @@
 
 One number, comparison, sign or condition of `numerics` and `checking` is changed at a time, a number of one
 dtype, or an entry of the ledger is left out. All these mutants are compiled at once, each behind a switch
-(`DeMillo et al., mutant schemata`), so that a process tries thousands. Each row runs once to see which mutants it reaches.
+(mutant schemata), so that a process tries thousands. Each row runs once, to see which mutants it reaches.
 Then a mutant meets the rows that reach it, until something untrue is said of one: the row kills it. Rows that
-killed others come first, then the fastest, so that few rows kill most.
+killed others come first, then the fastest of each table in turn, so that few rows kill most.
 
 FILE keeps results as lines of JSON. What is there isn't done again, so a run may be interrupted.
 `--report` prints the score, the rows that are needed, and the mutants that no row killed. `--mark` writes
@@ -79,7 +79,8 @@ class Schemata(ast.NodeTransformer):
                 what
                 if what.startswith("number ")
                 else (
-                    f"{self.path}:{node.lineno}:{node.col_offset} {what} | {self._lines[node.lineno - 1].strip()}"
+                    f"{self.path}:{node.lineno}:{node.col_offset} {what} | "
+                    f"{self._lines[node.lineno - 1].strip()}"
                 )
             )
             test = ast.Compare(ast.Name(SWITCH, ast.Load()), [ast.Eq()], [ast.Constant(self._number(label))])
@@ -377,9 +378,8 @@ class Results:
 def record(package: Package, rows: list[Any], results: Results, seconds: float) -> None:
     """Run each row once, and note which mutants it reaches."""
     ends = time.process_time() + seconds
-    index = {label: number for number, label in enumerate(package.labels())}
     for row in rows:
-        if row.name in results.rows:
+        if row.label in results.rows:
             continue
         if time.process_time() > ends:
             return
@@ -387,28 +387,25 @@ def record(package: Package, rows: list[Any], results: Results, seconds: float) 
         began = time.process_time()
         with package.recorded(reached):
             fault = fault_of(row)
-        if index.keys() < set(package.labels()):  # a module was imported late
-            index = {label: number for number, label in enumerate(package.labels())}
         took = time.process_time() - began
-        results.add(row=row.name, seconds=round(took, 4), fault=fault[:200], reached=sorted(reached))
-        _renew(results)
+        results.add(row=row.label, seconds=round(took, 4), fault=fault[:200], reached=sorted(reached))
+        _renew()
 
 
-def _renew(results: Results) -> None:
+def _renew() -> None:
     """Start the process anew if it holds too much."""
-    del results
     if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > MOST_MEMORY:
         sys.stdout.flush()
-        os.execv(sys.executable, [sys.executable, "-m", "tests.support.mutants", *sys.argv[1:]])
+        command = [sys.executable, "-m", "tests.support.mutants", *sys.argv[1:]]
+        os.execv(sys.executable, command)  # noqa: S606 (the same again)
 
 
 def kill(package: Package, rows: dict[str, Any], results: Results, sample: list[str], options: Any) -> None:
     """Look for a row that kills each mutant of a sample."""
     reaching = defaultdict(list)
     for name, result in results.rows.items():
-        if not result["fault"] and name in rows:
-            for label in result["reached"]:
-                reaching[label].append(name)
+        for label in result["reached"] if name in rows and not result["fault"] else ():
+            reaching[label].append(name)
     kills = Counter(result["by"] for result in results.mutants.values() if result["by"])
     ends = time.process_time() + options.seconds
     for label in sample:
@@ -416,26 +413,30 @@ def kill(package: Package, rows: dict[str, Any], results: Results, sample: list[
             continue
         if time.process_time() > ends:
             return
-        names = sorted(reaching[label], key=lambda name: (-kills[name], results.rows[name]["seconds"]))
-        killers = [name for name in names if kills[name]]
-        # The fastest of each table in turn: those of one table are alike.
-        tables = defaultdict(list)
-        for name in names[len(killers) :]:
-            tables[name.partition("-")[0]].append(name)
-        turns = [name for turn in zip_longest(*tables.values()) for name in turn if name is not None]
         began, tried, by, said = time.process_time(), 0, "", ""
-        for name in (*killers, *turns):
-            if time.process_time() > began + options.each:
+        for name in _in_turns(reaching[label], kills, results):
+            if by or time.process_time() > began + options.each:
                 break
             tried += 1
             with package.on(label):
                 said = fault_of(rows[name])
-            if said and not fault_of(rows[name]):  # and nothing but the mutant is to blame
-                by = name
-                kills[by] += 1
-                break
-        results.add(mutant=label, by=by, tried=tried, reaching=len(names), said=said[:120] if by else "")
-        _renew(results)
+            by = name if said and not fault_of(rows[name]) else ""  # nothing but the mutant is to blame
+        kills[by] += bool(by)
+        results.add(
+            mutant=label, by=by, tried=tried, reaching=len(reaching[label]), said=said[:120] * bool(by)
+        )
+        _renew()
+
+
+def _in_turns(names: list[str], kills: Counter[str], results: Results) -> list[str]:
+    """Return rows that have killed others, then the fastest of each table in turn: those of one are alike."""
+    ordered = sorted(names, key=lambda name: (-kills[name], results.rows[name]["seconds"]))
+    tables = defaultdict(list)
+    for name in ordered:
+        if not kills[name]:
+            tables[name.partition("-")[0]].append(name)
+    turns = [name for turn in zip_longest(*tables.values()) for name in turn if name is not None]
+    return [name for name in ordered if kills[name]] + turns
 
 
 def report(results: Results, labels: list[str]) -> Iterator[str]:
@@ -445,7 +446,7 @@ def report(results: Results, labels: list[str]) -> Iterator[str]:
     whole = [result for result in tried if not result["by"] and result["tried"] < result["reaching"]]
     unreached = [result for result in tried if not result["reaching"]]
     yield f"{len(labels):,} mutants, {len(tried)} tried, {len(killed)} killed by {len(needed(results))} rows"
-    yield f"{len(whole)} met only the first of the rows that reach them; no row that ran reaches {len(unreached)}"
+    yield f"{len(whole)} met only some of the rows that reach them; no row that ran reaches {len(unreached)}"
     yield f"{len(results.rows):,} rows ran, {sum(one['seconds'] for one in results.rows.values()):.0f} s"
     for result in tried:
         if not result["by"]:
@@ -484,7 +485,7 @@ def main() -> int:
         print("\n".join(needed(results)))
         return 0
     every = selected(options.rows)
-    draw = random.Random(options.seed)
+    draw = random.Random(options.seed)  # noqa: S311 (no secret)
     beside = [row for row in every if not row.on_change]
     chosen = [row for row in every if row.on_change]
     if not options.on_change:
@@ -493,7 +494,7 @@ def main() -> int:
     sample = draw.sample(labels, min(options.mutants or len(labels), len(labels)))
     with without_blame():
         record(package, chosen, results, 1e9)
-        kill(package, {row.name: row for row in chosen}, results, sample, options)
+        kill(package, {row.label: row for row in chosen}, results, sample, options)
     return 0
 
 

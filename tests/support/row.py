@@ -76,6 +76,7 @@ class Row:
         functions: other functions that the spec names, as `of_a_row:NAME`.
         folder: where the modules are that the spec names, if in none of the tests.
         on_change: whether it runs on each change, not on main alone.
+        table: in which it is; the table of all rows fills it in.
     """
 
     name: str
@@ -89,6 +90,12 @@ class Row:
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     folder: str = ""
     on_change: bool = False
+    table: str = ""
+
+    @property
+    def label(self) -> str:
+        """Which row it is, among those of all tables."""
+        return f"{self.table}-{self.name}" if self.table else self.name
 
     def spec(self) -> dict[str, Any]:
         """Return the spec, with its functions in a module of their own."""
@@ -142,7 +149,7 @@ class Row:
             return ""
         found = ", ".join(sorted(said.statuses))
         at = f" ({self.at}: {', '.join(sorted(there)) or 'nothing'})" if self.at else ""
-        return f"{self.name} is {self.truth}, but {found}{at}:\n{said.text}"
+        return f"{self.label} is {self.truth}, but {found}{at}:\n{said.text}"
 
 
 def _name_of(index: tuple[int, ...]) -> str:

@@ -39,9 +39,7 @@ def tables(*, every: bool = False) -> dict[str, tuple[Row, ...]]:
     """Return the rows of each table, named `TABLE-ROW`."""
     names = sorted(path.stem for path in FOLDER.glob("[!_]*.py") if not path.stem.startswith("test_"))
     return {
-        name: tuple(
-            replace(row, name=f"{name}-{row.name}") for row in import_module(f"tests.rows.{name}").ROWS
-        )
+        name: tuple(replace(row, table=name) for row in import_module(f"tests.rows.{name}").ROWS)
         for name in names
         if every or name not in TOLD_APART
     }
@@ -49,7 +47,9 @@ def tables(*, every: bool = False) -> dict[str, tuple[Row, ...]]:
 
 def parameters(rows: Iterable[Row]) -> list[Any]:
     """Return a parameter of a test for each row; one that doesn't run on each change is marked."""
-    return [pytest.param(row, id=row.name, marks=[] if row.on_change else [pytest.mark.once]) for row in rows]
+    return [
+        pytest.param(row, id=row.label, marks=[] if row.on_change else [pytest.mark.once]) for row in rows
+    ]
 
 
 def selected(wanted: Iterable[str], *, on_change: bool = False) -> list[Row]:
@@ -61,10 +61,12 @@ def selected(wanted: Iterable[str], *, on_change: bool = False) -> list[Row]:
     every = [(table, row) for table, rows in tables(every=True).items() for row in rows]
     found = {}
     for pattern in wanted or ("*",):
-        named = [row for table, row in every if fnmatchcase(table, pattern) or fnmatchcase(row.name, pattern)]
+        named = [
+            row for table, row in every if fnmatchcase(table, pattern) or fnmatchcase(row.label, pattern)
+        ]
         if not named:
             sys.exit(f"no table and no row is named {pattern}; tables: {', '.join(tables(every=True))}")
-        found |= {row.name: row for row in named}
+        found |= {row.label: row for row in named}
     return [row for row in found.values() if row.on_change or not on_change]
 
 
@@ -95,9 +97,9 @@ def run(rows: Iterable[Row]) -> tuple[dict[str, Any], int]:
     with without_blame():
         for row in rows:
             said = row.say()
-            kept[row.name] = as_json(said)
+            kept[row.label] = as_json(said)
             fault = row.fault(said)
-            counts[row.name.partition("-")[0], row.truth, not fault] += 1
+            counts[row.table, row.truth, not fault] += 1
             untrue += bool(fault)
             if fault:
                 print(f"{fault}\n")
