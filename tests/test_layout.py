@@ -195,22 +195,6 @@ def test_what_the_table_of_changes_names_in_a_file_is_there():
     assert missing == set()
 
 
-def test_each_number_that_was_tried_is_there():
-    page = (DOCS / "attacks.md").read_text(encoding="utf-8")
-    tried = re.findall(r"^\| `(\w+)` \| `([a-z_.]+[a-z_])[.A-Z0-9a-z]*` \|", page, re.MULTILINE)
-    assert tried
-    missing = {
-        (name, module)
-        for name, module in tried
-        if not any(
-            re.search(rf"\b{name}\b", file.read_text(encoding="utf-8"))
-            for file in FILES
-            if file.with_suffix("").as_posix().endswith(f"/{module.replace('.', '/')}")
-        )
-    }
-    assert missing == set()
-
-
 def test_what_a_docstring_refers_to_is_there():
     members = {}
     trees = [ast.parse(file.read_text(encoding="utf-8")) for file in FILES]

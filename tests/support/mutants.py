@@ -8,8 +8,8 @@ Then a mutant meets the rows that reach it, until something untrue is said of on
 killed others come first, then the fastest of each table in turn, so that few rows kill most.
 
 FILE keeps results as lines of JSON. What is there isn't done again, so a run may be interrupted.
-`--report` prints the score, the rows that are needed, and the mutants that no row killed. `--mark` writes
-these rows into the tables as those that run on each change.
+`--report` prints the score, the rows that are needed, and the mutants that no row killed. `--mark` names
+these rows in their tables, so that they run on each change, beside those that do already.
 """
 
 from __future__ import annotations
@@ -458,6 +458,33 @@ def needed(results: Results) -> list[str]:
     return sorted({result["by"] for result in results.mutants.values() if result["by"]})
 
 
+def mark(labels: list[str]) -> None:
+    """Name rows in the `marked(...)` of their tables."""
+    for path in sorted((ROOT / "tests" / "rows").glob("*.py")):
+        names = [label.removeprefix(f"{path.stem}-") for label in labels if label.startswith(f"{path.stem}-")]
+        if names:
+            source = path.read_text(encoding="utf-8")
+            path.write_text(with_marks(source, names), encoding="utf-8")
+
+
+def with_marks(source: str, names: list[str]) -> str:
+    """Return a table's text in which these rows are marked, too; `ruff format` breaks its lines."""
+    (call,) = [
+        node.value
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Call)
+        and ast.unparse(node.targets[0]) == "ROWS"
+    ]
+    there = [part.value for part in call.args if isinstance(part, ast.Constant)]
+    new = "".join(f", {json.dumps(name, ensure_ascii=False)}" for name in names if name not in there)
+    lines = source.encode().splitlines(keepends=True)
+    last = call.args[-1]
+    end = sum(map(len, lines[: (last.end_lineno or 1) - 1])) + (last.end_col_offset or 0)
+    whole = b"".join(lines)
+    return (whole[:end] + new.encode() + whole[end:]).decode()
+
+
 def main() -> int:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(
@@ -474,12 +501,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1e9, help="processor time to look for killers")
     parser.add_argument("--each", type=float, default=20.0, help="of which for one mutant")
     parser.add_argument("--report", action="store_true", help="print what was found")
+    parser.add_argument("--mark", action="store_true", help="name the rows that are needed in their tables")
     options = parser.parse_args()
     package, results = Package(), Results(options.file)
     from tests.support.excused import without_blame
     from tests.support.rows import selected
 
-    if options.report:
+    if options.mark:
+        mark(needed(results))
+    if options.report or options.mark:
         for line in report(results, package.labels()):
             print(line)
         print("\n".join(needed(results)))
