@@ -39,7 +39,7 @@ from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, agree, largest_
 from gradcheck_cli.numerics.problem import scales
 from gradcheck_cli.numerics.sampling import chunks
 from gradcheck_cli.numerics.shared_limits import (
-    BOUND_BY_RUNS,
+    BOUND_PER_SIGMA,
     DIGITS,
     KNOWN,
     OF_A_VALUE,
@@ -281,7 +281,7 @@ def compare(pulled: OutputVjp, input_index: int, gradient: Float, expected: Sum,
             if not right.all() and is_measurable:
                 lost = sum(vjp.rounding[input_index][chunk] for vjp in (pulled, *expected.others))
                 # Twice, for upstreams whose sums cancel less than those of random ones.
-                right |= error <= allowed + 2 * BOUND_BY_RUNS * lost * (flow.size / pulled.shift)
+                right |= error <= allowed + 2 * BOUND_PER_SIGMA * lost * (flow.size / pulled.shift)
                 if not right.all() and bounds is None and not is_multiple and pulled.shift == 1.0:
                     vjps = (pulled, *expected.others)
                     absorbed = np.sum([_absorbed_rounding(vjp, input_index) for vjp in vjps], axis=0)
@@ -369,7 +369,7 @@ def find_difference(
             with np.errstate(invalid="ignore"):
                 difference = np.abs(first[chunk] - second[chunk])
                 # Twice, as in `compare`.
-                right |= difference <= allowed + 2 * BOUND_BY_RUNS * vjp.rounding[input_index][chunk]
+                right |= difference <= allowed + 2 * BOUND_PER_SIGMA * vjp.rounding[input_index][chunk]
         if not right.all():
             where = chunk.start + int(np.argmin(right))
             return where, float(first[where]), float(second[where])

@@ -1,33 +1,24 @@
-"""Measure what rounding does to a gradient: run it again, rounded otherwise.
-
-An element may be off by what such runs move it by, and by nothing else. There are three kinds of runs. The
-same upstream at other sizes is rounded differently throughout, which shows the remainder of terms that
-cancel: a causal softmax's first row is zero by nature, and holds one. Constants of the declared dtype, moved
-by one rounding each in gradient and forward, show what they were rounded to. Points that are a rounding away
-(`movement`) show what rounding of the inputs explains: at most `BOUND_PER_SIGMA` times the largest movement.
-(Over the weights of a MobileNetV2, float32's errors and these movements have the same root mean square to
-within 12 %; the largest error of each is up to 17 times that.) Whoever asks says how large that rounding is.
-"""
+"""What rounding may excuse of a pair: as far as random rounding moves its elements, and up to a cap."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, pull_back
 from gradcheck_cli.checking.ops.operation import (
-    Array,
     Float,
-    Operation,
     pack,
     packed_magnitude,
     packed_size,
     unpack,
 )
+from gradcheck_cli.checking.ops.rounding import FACTOR, rounding_beside, rounding_of
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Rule
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Reason, Verdict
@@ -43,108 +34,8 @@ from gradcheck_cli.numerics.shared_limits import (
     RUNS,
 )
 
-# Odd multiples k of a nudge: an upstream times 1 + k nudge is rounded differently throughout.
-NUDGES = (1.0, 3.0, 5.0, 7.0)
-_MOST_GROUPS = 32  # of rows, each with an upstream of its own
-
-Point = Mapping[int, Array]  # by input index; the other inputs stay
-
-
-def largest_change(base: Float, runs: Iterable[tuple[Float, float]]) -> Float:
-    """Return how far each element of a gradient moves in runs that differ from the first by rounding alone.
-
-    Args:
-        base: the gradient.
-        runs: other runs' gradients, and the factor of each one's upstream. It is itself rounded to the op's
-            dtype: an error of the gradient's own size, which doesn't matter.
-    """
-    moved = np.zeros(base.shape)
-    for gradient, factor in runs:
-        with np.errstate(invalid="ignore", over="ignore"):
-            change = np.abs(gradient / factor - base)
-        moved = np.fmax(moved, np.where(np.isfinite(change), change, 0.0))
-    return moved
-
-
-def points_beside(op: Operation, size: Callable[[int], Array], seed: int) -> list[Point]:
-    """Return points beside an op's, at which each element has moved up or down.
-
-    Args:
-        size: returns how far the elements of an input move.
-        seed: decides on the directions.
-    """
-    points: list[Point] = []
-    for draw in range(RUNS // 2):  # each with its mirror image, since a kink lies to one side
-        generator = np.random.default_rng([seed, draw])
-        steps = {
-            index: np.multiply(size(index), generator.choice([-1.0, 1.0], size=value.shape))
-            for index, (value, info) in enumerate(zip(op.point, op.inputs, strict=True))
-            if info.is_differentiable
-        }
-        points.append({index: np.add(op.point[index], step) for index, step in steps.items()})
-        points.append({index: np.subtract(op.point[index], step) for index, step in steps.items()})
-    return points
-
-
-def pull_beside(op: Operation, output: int, upstream: Float, point: Point) -> dict[int, Float]:
-    """Pull upstreams, (B, m), back at another point, to (B, n) by input index; empty where that can't be."""
-    stacks = {index: np.broadcast_to(value, (len(upstream), *value.shape)) for index, value in point.items()}
-    pulled = op.vjp_beside(output, unpack(upstream, op.outputs[output]), stacks) or ()
-    gradients = enumerate(zip(pulled, op.inputs, strict=False))
-    return {index: pack(gradient, info) for index, (gradient, info) in gradients if gradient is not None}
-
-
-def movement(op: Operation, output: int, upstream: Float, points: Iterable[Point]) -> dict[int, Float]:
-    """Return how far each input's gradient, (B, n), moves from its point to some points beside it.
-
-    A point at which a kernel fails (it may refuse a singular matrix) is left out.
-    """
-    moved: dict[int, Float] = {}
-    with suppress(CaseFailedError):
-        base = pull_beside(op, output, upstream, {})
-        moved = {index: np.zeros(gradient.shape) for index, gradient in base.items()}
-        for point in points:
-            with suppress(CaseFailedError):
-                for index, gradient in pull_beside(op, output, upstream, point).items():
-                    moved[index] = np.fmax(moved[index], largest_change(base[index], [(gradient, 1.0)]))
-    return moved
-
-
-def movement_of_value(op: Operation, output: int, points: Iterable[Point]) -> Float:
-    """Return how far each element of an output, (m,), moves from its point to some points beside it."""
-    info = op.outputs[output]
-    base = pack(op.base_values[output][np.newaxis], info)
-    moved = np.zeros(base.shape)
-    for point in points:
-        with suppress(CaseFailedError):
-            value = op.evaluate({index: at[np.newaxis] for index, at in point.items()})[output]
-            moved = np.fmax(moved, largest_change(base, [(pack(value, info), 1.0)]))
-    return np.asarray(moved[0])
-
-
-def group_rows(
-    where: npt.NDArray[np.bool_], rows: npt.NDArray[np.integer], size: int
-) -> tuple[list[npt.NDArray[np.intp]], Float]:
-    """Group rows with a chosen element; return the groups, and for each an upstream, 1 in its rows.
-
-    Args:
-        where: the chosen elements.
-        rows: the Jacobian's row of each element.
-        size: of an upstream.
-    """
-    groups = np.array_split(np.flatnonzero(where.any(axis=1)), _MOST_GROUPS)
-    groups = [group for group in groups if group.size]
-    upstream = np.zeros((len(groups), size))
-    for own, group in zip(upstream, groups, strict=True):
-        own[rows[group, 0]] = 1.0
-    return groups, upstream
-
-
 # Reasons for an undecided element that a larger bound may resolve.
 _COARSE = (Reason.NOISE, Reason.UNRESOLVED, Reason.LOW_PRECISION)
-# Of 2,112 elements with an error, none was more than twice beyond the largest of eight runs; with four runs,
-# one in 600 was. What is beyond has two equal sources that cancelled in each run: one in 2^8, one in 2^32.
-_FACTOR = 2.0
 _MORE_RUNS = (RUNS, 2 * RUNS, 4 * RUNS)
 # The cap: what rounding may excuse, of the row or of the output's value over the input. A wrong gradient may
 # hide behind rounding of its own making; beyond this, it is never passed.
@@ -164,10 +55,11 @@ def allow_rounding(pair: Pair, sample: PairSample) -> PairSample:
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(sample.analytic - sample.numeric)
     cap, uncertainty = _cap(pair, sample), sample.uncertainty
+    is_open &= ~(error > sample.allowed + cap) | _is_shaken(pair, sample, is_open, error)
     bound, runs = np.zeros(error.shape), 0
-    for count in _MORE_RUNS:
-        moved = measure_rounding(pair, sample.analytic, sample.each_place(), is_open, range(runs, count))
-        bound, runs = np.fmax(bound, _FACTOR * moved), count
+    for count in _MORE_RUNS if is_open.any() else ():
+        moved = measure_rounding(pair, sample, is_open, partial(rounding_of, draws=range(runs, count)))
+        bound, runs = np.fmax(bound, FACTOR * moved), count
         with np.errstate(invalid="ignore"):
             # More runs only find what two equal sources hide: no large error.
             if not (is_open & (error > sample.allowed + bound) & (error <= sample.allowed + cap)).any():
@@ -181,6 +73,20 @@ def allow_rounding(pair: Pair, sample: PairSample) -> PairSample:
     reason = np.where(sample.reason == Reason.NONE, Reason.LOW_PRECISION, sample.reason).astype(np.int8)
     passed = sample.settle(passes, Verdict.PASS, Rule.ROUNDING, allowed=allowed)
     return passed.settle(doubted, Verdict.INCONCLUSIVE, Rule.ROUNDING, reason)
+
+
+def _is_shaken(
+    pair: Pair, sample: PairSample, where: npt.NDArray[np.bool_], error: Float
+) -> npt.NDArray[np.bool_]:
+    """Say where a rounding of the inputs changes a gradient by a thousandth of its error.
+
+    Where it doesn't, no rounding explains an error beyond the cap, so that the graph needn't be copied.
+    """
+    large = where & (error > sample.allowed + _cap(pair, sample))
+    if not large.any():
+        return large
+    moved = measure_rounding(pair, sample, large, rounding_beside)
+    return np.asarray(moved >= DIGITS * error)
 
 
 def _cap(pair: Pair, sample: PairSample) -> Float:
@@ -204,62 +110,23 @@ def _cap(pair: Pair, sample: PairSample) -> Float:
 
 
 def measure_rounding(
-    pair: Pair,
-    analytic: Float,
-    places: Iterable[npt.NDArray[np.int64]],
-    where: npt.NDArray[np.bool_],
-    draws: Iterable[int] = range(RUNS),
+    pair: Pair, sample: PairSample, where: npt.NDArray[np.bool_], measure: Callable[..., dict[int, Float]]
 ) -> Float:
-    """Measure how far rounding moves some elements of a gradient; the others are given as 0, or as found.
-
-    The gradient is run again, and each inexact operation in it rounds the other way at random
-    (`OpForms.rounded_otherwise`). What can't be seen into is run with its arguments moved by a rounding, and
-    its upstream by a factor.
+    """Measure how far rounding moves some elements, as `sample.analytic`; 0 for the others.
 
     Args:
-        analytic: elements of the Jacobian, (r, c).
-        places: their rows and columns in it, (r, c) each.
         where: which elements; no more than a number of rows are measured.
-        draws: numbers of the runs.
+        measure: `rounding_of` or `rounding_beside`.
     """
-    op, (output, input_index) = pair.operations.formula, pair.key
     chosen = np.flatnonzero(where.any(axis=1))[:CHEAP]
-    at_rows, at_columns = (place[chosen] for place in places)
+    at_rows, at_columns = (place[chosen] for place in sample.each_place())
     upstream = np.zeros((chosen.size, packed_size(pair.output)))
     upstream[np.arange(chosen.size), at_rows[:, 0]] = 1.0
-    exact = op.forms.rounded_otherwise(0)
-    base = None if exact is None else pull_back(exact, output, upstream)[input_index]
-
-    def run(draw: int) -> Float | None:
-        rounded = op.forms.rounded_otherwise(draw + 1)
-        if rounded is not None:
-            return pull_back(rounded, output, upstream)[input_index]
-        return _pull_black_box(pair, upstream, draw)
-
-    runs = (
-        np.take_along_axis(gradient, at_columns, axis=1)
-        for draw in draws
-        if (gradient := run(draw)) is not None
-    )
-    moved = np.zeros(analytic.shape)
-    first = analytic[chosen] if base is None else np.take_along_axis(base, at_columns, axis=1)
-    moved[chosen] = largest_change(first, ((gradient, 1.0) for gradient in runs))
+    moved = np.zeros(sample.analytic.shape)
+    by_input = measure(pair.operations.formula, pair.output_index, upstream, pair.case.seed)
+    if pair.input_index in by_input:
+        moved[chosen] = np.take_along_axis(by_input[pair.input_index], at_columns, axis=1)
     return moved
-
-
-def _pull_black_box(pair: Pair, upstream: Float, draw: int) -> Float | None:
-    """Pull upstreams back with other roundings of what goes in: of the upstream, and of the inputs."""
-    op, (output, input_index) = pair.operations.formula, pair.key
-    # Another upstream's products round otherwise. It is near enough for what isn't linear in it to stay wrong.
-    factor = 1 + (-1) ** draw * 2.0**-12 * NUDGES[draw // 2 % len(NUDGES)]
-    unit = _unit_roundoff(pair)
-    point = points_beside(op, lambda index: 2 * unit * np.abs(op.point[index]), pair.case.seed + draw)[0]
-    with suppress(CaseFailedError):
-        beside = pull_beside(op, output, factor * upstream, point).get(input_index)
-        if beside is not None:
-            return np.asarray(beside / factor)
-    gradient = pull_back(op, output, factor * upstream)[input_index]
-    return None if gradient is None else np.asarray(gradient / factor)
 
 
 def mark_remainder(pairs: Mapping[PairKey, Pair], samples: dict[PairKey, PairSample], key: PairKey) -> None:

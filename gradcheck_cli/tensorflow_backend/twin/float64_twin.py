@@ -96,7 +96,8 @@ class Twin:
             elif widening.wide_dtype(outer.dtype) == outer.dtype:
                 substitutes[name] = outer
             else:
-                self.units["", name] = precision_of(outer.dtype.name).unit_roundoff
+                if outer.dtype.is_floating:
+                    self.units["", name] = precision_of(outer.dtype.name).unit_roundoff
                 substitutes[name] = tf.cast(outer, widening.wide_dtype(outer.dtype))
         # Each value also holds the tensors of its key, so that their ids stay in use.
         self._between: dict[Any, tuple[set[str], set[str], Any]] = {}

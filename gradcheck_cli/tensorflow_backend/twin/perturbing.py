@@ -54,6 +54,8 @@ _BACKWARD = re.compile(
 )
 # Differences of numbers of size 1 hide in these kernels.
 _OF_ONE = re.compile(r"LogSoftmax|(Sparse)?SoftmaxCrossEntropyWithLogits|Elu|Selu")
+# Rational approximations, which are off by several roundings: tanh is 1 in float64 from 17.6 on.
+_APPROXIMATED = re.compile(r"Tanh|Sigmoid|Erfc?")
 # Exact if the result has few bits: sums of ones, squares of integers, a quotient of equal numbers.
 _WHOLE = re.compile(r"Sum|Mean|Prod|(Batch)?MatMul\w*|AddN|Sqrt|Pow|Cumsum|Range|LinSpace|Einsum|BiasAdd\w*")
 # The frames of TensorFlow 1's loops have cycles.
@@ -130,6 +132,10 @@ def _short(place: Any, value: Any) -> Any:
 
 def _of_one(place: Any, value: Any) -> Any:
     return _move(value, place, size=tf.maximum(tf.abs(value), 1))
+
+
+def _coarsely(place: Any, value: Any) -> Any:
+    return _move(value, place, size=2 * tf.abs(value))
 
 
 def _sum(place: Any, value: Any, first: Any, second: Any) -> Any:
@@ -302,6 +308,8 @@ class _Body:
             return self._add(_plain, name, dtype)
         if _OF_ONE.fullmatch(op_type):
             rule = _of_one
+        elif _APPROXIMATED.fullmatch(op_type):
+            rule = _coarsely
         rule, exact_by = _RULES.get(op_type, (rule, ()))
         return self._add(rule, name, dtype, *(operands[index] for index in exact_by))
 
@@ -390,7 +398,7 @@ class Perturbing:
         """Let a node call perturbed functions, which are made the first time."""
         if node.op in self._library:
             node.op = self._function(node.op)
-        for attr in node.attr.values():
+        for _, attr in sorted(node.attr.items()):  # a map's own order differs from run to run
             functions = [attr.func] if attr.WhichOneof("value") == "func" else list(attr.list.func)
             for function in functions:
                 function.name = self._function(function.name)
@@ -405,7 +413,7 @@ class Perturbing:
         copy.signature.is_stateful = True
         copy.attr.clear()
         body = _Body(list(copy.node_def), name, self)
-        for key, tensor in copy.ret.items():
+        for key, tensor in sorted(copy.ret.items()):
             copy.ret[key] = body.perturbed(tensor)
         copy.node_def.extend(body.made)
         self._graph_def.library.function.append(copy)

@@ -180,8 +180,9 @@ class Widening:
     def _widen_node(self, node: Any, function: str) -> _Casts:
         node.ClearField("experimental_type")
         node.attr.pop("_class", None)  # names a node to be placed with, which may be one that is left out
-        if node.op in ("Const", "ReadVariableOp") and (narrow := node.attr["dtype"].type) in _WIDE:
-            self.units[function, node.name] = precision_of(tf.as_dtype(narrow).name).unit_roundoff
+        narrow = tf.as_dtype(node.attr["dtype"].type) if node.op in ("Const", "ReadVariableOp") else tf.float64
+        if narrow.is_floating and narrow != tf.float64:
+            self.units[function, node.name] = precision_of(narrow.name).unit_roundoff
         if node.op == "VarHandleOp":  # one of the same name exists, of the narrow dtype
             name = node.attr["shared_name"].s.decode() or node.name
             node.attr["shared_name"].s = f"{name}{self._suffix}".encode()
