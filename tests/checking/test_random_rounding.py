@@ -13,6 +13,7 @@ from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.spec.load import load_mapping
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
+from tests.checking import rounding_truth
 
 
 @pytest.mark.parametrize("name", rounding_truth.ROWS)
