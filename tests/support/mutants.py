@@ -5,7 +5,7 @@ One number, comparison, sign or condition of `numerics` and `checking` is change
 dtype, or an entry of the ledger is left out. All these mutants are compiled at once, each behind a switch
 (mutant schemata), so that a process tries thousands. Each row runs once, to see which mutants it reaches.
 Then a mutant meets the rows that reach it, until something untrue is said of one: the row kills it. Rows that
-killed others come first, then the fastest of each table in turn, so that few rows kill most.
+killed others come first, then cheap ones, then the fastest of each table in turn: so few rows kill most.
 
 FILE keeps results as lines of JSON. What is there isn't done again, so a run may be interrupted.
 `--report` prints the score, the rows that are needed, and the mutants that no row killed. `--mark` names
@@ -42,6 +42,7 @@ FOLDERS = ("gradcheck_cli/numerics", "gradcheck_cli/checking")
 SWITCH = "__mutant__"  # a name of `builtins`: the number of the mutant that is on; 0 is none
 MULTIPLY = "__multiply__"  # likewise: what multiplies a number of a module
 FACTORS = (4.0, 0.25)
+CHEAP = 0.02  # seconds of a row that is tried before others
 LONGEST = 20.0  # seconds of a row: a mutant may never end
 MOST_MEMORY = 4 * 2**20  # kilobytes, after which the process starts anew: graphs of thousands of cases stay
 COMPARISONS = {
@@ -429,14 +430,17 @@ def kill(package: Package, rows: dict[str, Any], results: Results, sample: list[
 
 
 def _in_turns(names: list[str], kills: Counter[str], results: Results) -> list[str]:
-    """Return rows that have killed others, then the fastest of each table in turn: those of one are alike."""
+    """Return rows that have killed others; then cheap ones, then the rest: one of each table in turn."""
     ordered = sorted(names, key=lambda name: (-kills[name], results.rows[name]["seconds"]))
     tables = defaultdict(list)
     for name in ordered:
         if not kills[name]:
-            tables[name.partition("-")[0]].append(name)
-    turns = [name for turn in zip_longest(*tables.values()) for name in turn if name is not None]
-    return [name for name in ordered if kills[name]] + turns
+            tables[results.rows[name]["seconds"] > CHEAP, name.partition("-")[0]].append(name)
+    turns = [name for name in ordered if kills[name]]
+    for is_dear in (False, True):
+        columns = [rows for (dear, _), rows in tables.items() if dear is is_dear]
+        turns += [name for turn in zip_longest(*columns) for name in turn if name is not None]
+    return turns
 
 
 def report(results: Results, labels: list[str]) -> Iterator[str]:
