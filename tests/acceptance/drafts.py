@@ -34,7 +34,7 @@ FUNCTIONS = {
     "tensorflow.linalg": "cholesky det inv logdet matmul matrix_transpose slogdet trace cholesky_solve solve "
     "triangular_solve expm norm band_part diag diag_part eigvalsh svd qr",
     "tensorflow.signal": "dct fft rfft ifft stft frame hann_window overlap_and_add",
-    "drafted_functions": "huber dense with_axis masked state pair factory Module Plain Dense activation",
+    "tests.acceptance.drafted_functions": "huber dense with_axis masked state pair factory Module Plain Dense activation",
 }
 
 PUBLIC = (
@@ -64,7 +64,7 @@ def names_in(modules: dict[str, str]) -> list[str]:
 
 LISTS = {
     "functions": targets,
-    "public": lambda: names_in({"public_functions": PUBLIC}),
+    "public": lambda: names_in({"tests.acceptance.public_functions": PUBLIC}),
     "op_types": op_types,
 }
 
