@@ -34,7 +34,8 @@ FUNCTIONS = {
     "tensorflow.linalg": "cholesky det inv logdet matmul matrix_transpose slogdet trace cholesky_solve solve "
     "triangular_solve expm norm band_part diag diag_part eigvalsh svd qr",
     "tensorflow.signal": "dct fft rfft ifft stft frame hann_window overlap_and_add",
-    "tests.acceptance.drafted_functions": "huber dense with_axis masked state pair factory Module Plain Dense activation",
+    "tests.acceptance.drafted_functions": "huber dense with_axis masked state pair factory Module Plain "
+    "Dense activation",
 }
 
 PUBLIC = (
