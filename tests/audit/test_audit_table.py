@@ -28,7 +28,7 @@ def specs(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     (folder / "math.yaml").write_text(SPEC)
     (folder / "exceptions.yaml").write_text(EXCEPTIONS)
-    monkeypatch.setattr("audit_table.SPECS", folder)
+    monkeypatch.setattr("tests.audit.audit_table.SPECS", folder)
     return folder
 
 
@@ -68,8 +68,8 @@ def test_what_is_counted(report):
 def test_it_is_put_between_its_marks(report, tmp_path, monkeypatch):
     page = tmp_path / "audit.md"
     page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    monkeypatch.setattr("audit_table.PAGE", page)
-    monkeypatch.setattr("audit_table.ROOT", tmp_path)
+    monkeypatch.setattr("tests.audit.audit_table.PAGE", page)
+    monkeypatch.setattr("tests.audit.audit_table.ROOT", tmp_path)
     (tmp_path / "report.json").write_text(to_json(report))
     main([str(tmp_path / "report.json"), "--write"])
     inside = table(report)
