@@ -13,6 +13,15 @@ from tests.support.row import Row, marked
 
 EVERY = 23  # so many places get all kinds of errors once
 FIRST = ("1e-4", "sign", "zero")
+# Errors that are smaller than the tolerance of a function that loses so many digits.
+WITHIN = (
+    "poles: log(1 - x), 1e-06 from its end: one more",
+    "mixed scales: (1e+08 + x) - 1e+08: 1e-4",
+    "mixed scales: 1e+10 + sin: 1e-4",
+    "mixed scales: 1 + sin(x) / 1e+10: 1e-4",
+    "mixed scales: 1 + sin(x / 1e+10): 1e-4",
+    "mixed scales: cos, 1e-10 from its top: 1e-4",
+)
 
 
 def _rows() -> Iterator[Row]:
@@ -25,7 +34,9 @@ def _rows() -> Iterator[Row]:
         for error in FIRST if number % EVERY else ERRORS:
             wrong, place = plant(right, error)
             if wrong[place] != right[place]:
-                yield Row(f"{name}: {error}", op, wrong, point, "not green", keys=keys)
+                label = f"{name}: {error}"
+                truth = "undecidable" if label in WITHIN else "not green"
+                yield Row(label, op, wrong, point, truth, keys=keys)
 
 
 ROWS = marked(_rows())
