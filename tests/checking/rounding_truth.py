@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -138,10 +139,11 @@ def in_tensorflow() -> ModuleType:
     return found
 
 
+@cache
 def measure(name: str) -> Measured:
     """Measure a row."""
     from gradcheck_cli.checking.ops.operation import Opening
-    from gradcheck_cli.checking.ops.rounding import rounding_of
+    from gradcheck_cli.checking.ops.random_rounding import rounding_of
     from gradcheck_cli.spec.load import load_mapping
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
     from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState

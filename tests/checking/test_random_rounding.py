@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import gradcheck_cli
 from gradcheck_cli.checking.ops.operation import Opening
+from gradcheck_cli.results import Status
 from gradcheck_cli.spec.load import load_mapping
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
@@ -131,3 +133,49 @@ def narrowed(x):
 def test_a_gradient_narrower_than_its_forward_is_no_rounding():
     exact, runs = rounded(narrowed, "float64")
     np.testing.assert_allclose(np.stack(runs), np.stack([exact] * len(runs)), rtol=1e-14)
+
+
+def hiding(factor, size):
+    """Return a sine whose gradient, times a factor, hides in a sum with something of a size."""
+
+    @tf.custom_gradient
+    def op(x):
+        def gradient(u):
+            large = tf.cos(x) * factor + size
+            return u * (large - size)
+
+        return tf.sin(x), gradient
+
+    return op
+
+
+def judged(forward):
+    module = sys.modules["rounded_function"] = ModuleType("rounded_function")
+    module.forward = forward
+    inputs = {"x": {"shape": [4], "dtype": "float64", "value": [1.3, 1.7, 2.9, 3.1]}}
+    report = gradcheck_cli.check({"op": "op", "forward": "rounded_function:forward", "inputs": inputs})
+    (pair,) = report.cases[0].pairs
+    return pair
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.0001])
+def test_what_rounding_leaves_open_names_the_line(factor):
+    pair = judged(hiding(factor, 1e12))
+    assert pair.undecided == "rounding"
+    line = hiding.__code__.co_firstlineno + 6
+    assert f"most of it at tests/checking/test_random_rounding.py:{line} may move y[" in pair.message
+
+
+def test_rounding_within_the_cap_passes():
+    assert judged(hiding(1.0, 1e8)).status is Status.PASSED
+
+
+@pytest.mark.parametrize("size", [1.0, 1e5, 1e8])
+def test_a_wrong_gradient_beyond_its_rounding_is_one(size):
+    assert judged(hiding(1.0001, size)).status is Status.MISMATCHED
+
+
+def test_a_wrong_gradient_as_noisy_as_it_is_wrong_never_passes():
+    for factor in (1.0 + 1e-7, 1.0 + 1e-5, 1.001, 1.1, -1.0):
+        for size in (1e9, 1e10, 1e11, 1e12, 1e13):
+            assert judged(hiding(factor, size)).status is not Status.PASSED or abs(factor - 1) < 1e-6

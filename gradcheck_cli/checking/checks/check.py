@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey, packed_point, pull_back, working_precision
 from gradcheck_cli.checking.ops.operation import Float, Opener, Operation, Operations, packed_size
-from gradcheck_cli.checking.ops.rounding import rounding_of
+from gradcheck_cli.checking.ops.random_rounding import rounding_of
 from gradcheck_cli.checking.pairs.pair import PairSample
 from gradcheck_cli.numerics import FLOAT16, FLOAT32, FLOAT64, Precision, rule_for
 from gradcheck_cli.numerics.precision import coarsest, largest_finite

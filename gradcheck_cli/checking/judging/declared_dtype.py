@@ -25,7 +25,7 @@ from gradcheck_cli.checking.ops.operation import (
     packed_magnitude,
     packed_size,
 )
-from gradcheck_cli.checking.ops.rounding import rounding_beside
+from gradcheck_cli.checking.ops.random_rounding import rounding_beside
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample
 from gradcheck_cli.numerics import FLOAT64, Verdict, rule_for
 from gradcheck_cli.numerics.precision import coarsest

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -13,15 +12,16 @@ import numpy.typing as npt
 from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, pull_back
 from gradcheck_cli.checking.ops.operation import (
     Float,
+    Operation,
     pack,
     packed_magnitude,
     packed_size,
     unpack,
 )
-from gradcheck_cli.checking.ops.rounding import FACTOR, rounding_beside, rounding_of
+from gradcheck_cli.checking.ops.random_rounding import FACTOR, rounding_of
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Rule
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.numerics import Reason, Verdict
+from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
 from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, largest_finite
 from gradcheck_cli.numerics.problem import scales
 from gradcheck_cli.numerics.shared_limits import (
@@ -55,10 +55,9 @@ def allow_rounding(pair: Pair, sample: PairSample) -> PairSample:
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(sample.analytic - sample.numeric)
     cap, uncertainty = _cap(pair, sample), sample.uncertainty
-    is_open &= ~(error > sample.allowed + cap) | _is_shaken(pair, sample, is_open, error)
     bound, runs = np.zeros(error.shape), 0
-    for count in _MORE_RUNS if is_open.any() else ():
-        moved = measure_rounding(pair, sample, is_open, partial(rounding_of, draws=range(runs, count)))
+    for count in _MORE_RUNS:
+        moved = measure_rounding(pair, sample, is_open, range(runs, count))
         bound, runs = np.fmax(bound, FACTOR * moved), count
         with np.errstate(invalid="ignore"):
             # More runs only find what two equal sources hide: no large error.
@@ -70,23 +69,37 @@ def allow_rounding(pair: Pair, sample: PairSample) -> PairSample:
         passes &= uncertainty <= 2 * allowed  # as everywhere: `second_stage.decide`
         doubted = is_open & ~passes & (bound > 0)
         doubted &= error <= sample.allowed + MARGIN * uncertainty + bound
-    reason = np.where(sample.reason == Reason.NONE, Reason.LOW_PRECISION, sample.reason).astype(np.int8)
+    # The widest of what keeps it from a verdict names the reason.
+    own = (bound > MARGIN * uncertainty) | (sample.reason == Reason.NONE)
+    reason = np.where(own, Reason.ROUNDING, sample.reason).astype(np.int8)
     passed = sample.settle(passes, Verdict.PASS, Rule.ROUNDING, allowed=allowed)
-    return passed.settle(doubted, Verdict.INCONCLUSIVE, Rule.ROUNDING, reason)
+    settled = passed.settle(doubted, Verdict.INCONCLUSIVE, Rule.ROUNDING, reason)
+    if not (doubted & own).any() or settled.is_wrong:
+        return settled
+    return replace(settled, remark=_describe(pair, settled, np.where(doubted & own, error, -1.0), bound))
 
 
-def _is_shaken(
-    pair: Pair, sample: PairSample, where: npt.NDArray[np.bool_], error: Float
-) -> npt.NDArray[np.bool_]:
-    """Say where a rounding of the inputs changes a gradient by a thousandth of its error.
+def _describe(pair: Pair, sample: PairSample, error: Float, bound: Float) -> str:
+    """Say how far rounding moves the element with the largest error, and where most of that arises."""
+    row, column = (int(index) for index in np.unravel_index(int(np.argmax(error)), error.shape))
+    op, (at_row, at_column) = pair.operations.formula, sample.place(row, column)
+    upstream = np.zeros((1, packed_size(pair.output)))
+    upstream[0, at_row] = 1.0
 
-    Where it doesn't, no rounding explains an error beyond the cap, so that the graph needn't be copied.
-    """
-    large = where & (error > sample.allowed + _cap(pair, sample))
-    if not large.any():
-        return large
-    moved = measure_rounding(pair, sample, large, rounding_beside)
-    return np.asarray(moved >= DIGITS * error)
+    def measure(rounded: Callable[[int], Operation | None]) -> float:
+        form = replace(op, forms=replace(op.forms, rounded_otherwise=rounded))
+        moved = rounding_of(form, pair.output_index, upstream, pair.case.seed)
+        return float(moved[pair.input_index][0, at_column])
+
+    place = op.forms.place_of_rounding(measure)
+    arises = f", most of it at {place}" if place else ""
+    return (
+        f"rounding inside the gradient{arises} may move {pair.place(at_row, at_column)} by "
+        f"{bound[row, column]:.1e}, and it is off by {error[row, column]:.1e}; {_REMEDY}"
+    )
+
+
+_REMEDY = EXPLANATIONS[Reason.ROUNDING].remedy
 
 
 def _cap(pair: Pair, sample: PairSample) -> Float:
@@ -110,20 +123,20 @@ def _cap(pair: Pair, sample: PairSample) -> Float:
 
 
 def measure_rounding(
-    pair: Pair, sample: PairSample, where: npt.NDArray[np.bool_], measure: Callable[..., dict[int, Float]]
+    pair: Pair, sample: PairSample, where: npt.NDArray[np.bool_], draws: Iterable[int]
 ) -> Float:
     """Measure how far rounding moves some elements, as `sample.analytic`; 0 for the others.
 
     Args:
         where: which elements; no more than a number of rows are measured.
-        measure: `rounding_of` or `rounding_beside`.
+        draws: numbers of the runs.
     """
     chosen = np.flatnonzero(where.any(axis=1))[:CHEAP]
     at_rows, at_columns = (place[chosen] for place in sample.each_place())
     upstream = np.zeros((chosen.size, packed_size(pair.output)))
     upstream[np.arange(chosen.size), at_rows[:, 0]] = 1.0
     moved = np.zeros(sample.analytic.shape)
-    by_input = measure(pair.operations.formula, pair.output_index, upstream, pair.case.seed)
+    by_input = rounding_of(pair.operations.formula, pair.output_index, upstream, pair.case.seed, draws)
     if pair.input_index in by_input:
         moved[chosen] = np.take_along_axis(by_input[pair.input_index], at_columns, axis=1)
     return moved

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from operator import itemgetter
 from typing import Any
 
 from gradcheck_cli.checking.ops.operation import (
@@ -35,7 +36,7 @@ from gradcheck_cli.tensorflow_backend.traces.state import (
     find_read,
     written_before_read,
 )
-from gradcheck_cli.tensorflow_backend.twin.perturbing import rounded_as_drawn
+from gradcheck_cli.tensorflow_backend.twin.perturbing import ALL_PLACES, round_as_drawn
 
 
 @dataclass(frozen=True)
@@ -266,7 +267,7 @@ class GraphOperation(OpenedOperation):
     @staticmethod
     def of(traced: TracedCase) -> GraphOperation:
         """Return a traced case as an op."""
-        runs = GraphRuns(traced)
+        runs, perturbed = GraphRuns(traced), cache(partial(_form, traced.perturbed))
         return GraphOperation(
             opening=traced.opening,
             traced=traced,
@@ -277,7 +278,8 @@ class GraphOperation(OpenedOperation):
             forms=OpForms(
                 partial(_form, traced.holding),
                 cache(partial(_form, traced.exactly)),
-                partial(_rounded, cache(partial(_form, traced.perturbed))),
+                partial(_rounded, perturbed),
+                partial(_place_of_rounding, perturbed),
                 partial(_form, traced.on_one_piece),
             ),
             evaluate=runs.evaluate,
@@ -345,14 +347,34 @@ def _form(make: Callable[..., TracedCase | None], *arguments: Any) -> GraphOpera
     return None if traced is None else GraphOperation.of(traced)
 
 
-def _rounded(perturbed: Callable[[], GraphOperation | None], draw: int) -> Operation | None:
-    """Return a form of a traced case as it rounds in one draw."""
+def _rounded(
+    perturbed: Callable[[], GraphOperation | None], draw: int, ops: range | None = None
+) -> Operation | None:
+    """Return a form of a traced case as it rounds in one draw; in all its ops, or in some of them."""
     op = perturbed()
     if op is None:
         return None
+    places = ALL_PLACES if ops is None else op.traced.perturbed_vjp.places_of(ops)
 
     def vjp(output: int, upstream: Stack) -> Gradients:
-        with rounded_as_drawn(draw):
-            return op.vjp(output, upstream)
+        round_as_drawn(draw, places)
+        return op.vjp(output, upstream)
 
     return replace(op, vjp=vjp)
+
+
+def _place_of_rounding(
+    perturbed: Callable[[], GraphOperation | None], measure: Callable[[Callable[[int], Any]], float]
+) -> str:
+    """Return the line at which most of what rounding moves arises; see `OpForms`."""
+    op = perturbed()
+    if op is None:
+        return ""
+    owners = op.traced.perturbed_vjp.owners
+    ops, whole, moved = range(len(owners)), measure(partial(_rounded, perturbed)), 0.0
+    while len(ops) > 1:
+        halves = ops[: len(ops) // 2], ops[len(ops) // 2 :]
+        moved, ops = max(
+            ((measure(partial(_rounded, perturbed, ops=half)), half) for half in halves), key=itemgetter(0)
+        )
+    return op.traced.place_of(owners[ops[0]][1]) if moved > whole / 4 else ""

@@ -17,12 +17,13 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.case import Case, InputSpec
 from gradcheck_cli.spec.values.draw_values import draw
 from gradcheck_cli.spec.values.moves import value_beside, variable_value
-from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.tensorflow_backend import dtypes, frames
 from gradcheck_cli.tensorflow_backend.binding import flat_tensors
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder, Bound
 from gradcheck_cli.tensorflow_backend.binding.users_code import seed_globals
 from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.graph.second_order import Vjp
+from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientLog
 from gradcheck_cli.tensorflow_backend.traces.frozen import Held
 from gradcheck_cli.tensorflow_backend.traces.state import (
@@ -51,7 +52,7 @@ from gradcheck_cli.tensorflow_backend.twin.float64_twin import (
     widen_forward,
     widen_vjp,
 )
-from gradcheck_cli.tensorflow_backend.twin.perturbing import can_be_perturbed, perturb_vjp
+from gradcheck_cli.tensorflow_backend.twin.perturbing import Perturbed, can_be_perturbed, perturb_vjp
 from gradcheck_cli.tensorflow_backend.twin.widening import PIECES
 
 
@@ -197,7 +198,7 @@ class CaseState:
     # in use
     compiled: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     # by id, each vjp with its form that rounds at random
-    perturbed: dict[int, tuple[VjpTrace, VjpTrace]] = field(default_factory=dict)
+    perturbed: dict[int, tuple[VjpTrace, Perturbed]] = field(default_factory=dict)
     # the loops in a graph around functions, likewise by their ids; see `Batched`
     loops: dict[int, tuple[Any, dict[tuple[int, ...], Any]]] = field(default_factory=dict)
     # by the id of an opened op, that op and the opener of its vjp
@@ -301,7 +302,11 @@ class TracedCase:
         """Return the case with a vjp that rounds at random; `None` where it can't be seen into."""
         if self.trace_mode.compiled or not can_be_perturbed(self.vjp_trace):
             return None
-        return replace(self, is_perturbed=True, graphs=self)
+        perturbed = replace(self, is_perturbed=True, graphs=self)
+        with contextlib.suppress(ValueError, KeyError):  # a graph that its own text doesn't give again
+            _ = perturbed.perturbed_vjp
+            return perturbed
+        return None
 
     def on_one_piece(self) -> TracedCase | None:
         """Return a twin whose kinked ops keep each element on its side, to be differenced.
@@ -510,8 +515,8 @@ class TracedCase:
     @cached_property
     def vjp_trace(self) -> VjpTrace:
         """Forward and vjp, traced."""
-        if self.is_perturbed and self.graphs is not None:
-            return self._perturbed_vjp(self.graphs.vjp_trace)
+        if self.is_perturbed:
+            return self.perturbed_vjp.trace
         if self.narrow is not None:
             return self.wide_vjp.trace
         if self.graphs is not None and not self.anew and self._is_of_shapes(self.graphs):
@@ -529,15 +534,22 @@ class TracedCase:
                 self.state.gradients.add(site, label)
         return trace
 
-    def _perturbed_vjp(self, trace: VjpTrace) -> VjpTrace:
-        """Return the form of a vjp that rounds at random; one is made for each trace, at all its points."""
+    @property
+    def perturbed_vjp(self) -> Perturbed:
+        """The form of the vjp of `graphs` that rounds at random: one for each trace, at all its points."""
+        trace = self.graphs.vjp_trace if self.graphs is not None else self.vjp_trace
         perturbed = self.state.perturbed
         if id(trace) not in perturbed:
-            narrow = self.narrow_dtypes
             units = self.wide_vjp.twin.units if self.narrow is not None else {}
             kept = [variable.handle for variable in self.variables]
-            perturbed[id(trace)] = (trace, perturb_vjp(trace, units, kept, narrow))
+            perturbed[id(trace)] = (trace, perturb_vjp(trace, units, kept, self.narrow_dtypes))
         return perturbed[id(trace)][1]
+
+    def place_of(self, name: str) -> str:
+        """Return the user's line that an op of the vjp's graph comes from; empty if there is none."""
+        graph = private_graphs.whole_graph(self.declared.vjp_trace.whole.function)
+        op = private_graphs.op_named(graph, name)
+        return "" if op is None else frames.place_in_users_code(op)
 
     @property
     def narrow_dtypes(self) -> tuple[str, ...]:

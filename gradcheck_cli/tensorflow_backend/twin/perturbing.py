@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -68,29 +67,30 @@ _BITS = {
 }
 _NUMBERS = (*_BITS, tf.complex64, tf.complex128)
 _SUFFIX = itertools.count(1)
-# The variable that says which draw it is; 0 moves nothing.
-_DRAW = {"shared_name": "gradcheck_random_rounding", "dtype": tf.int64, "shape": []}
+# The variable that says which draw it is (0 moves nothing), and the first and last place that move.
+_DRAW = {"shared_name": "gradcheck_random_rounding", "dtype": tf.int64, "shape": [3]}
+ALL_PLACES = range(2**62)
 # Odd numbers with bits of no order (those of splitmix64, and of the golden ratio).
 _MIXED = tuple(number - 2**64 for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
-@contextmanager
-def rounded_as_drawn(draw: int) -> Iterator[None]:
-    """Let perturbed graphs round as a draw says while the block runs; 0: as they do anyway."""
+def round_as_drawn(draw: int, places: range = ALL_PLACES) -> None:
+    """Let perturbed graphs round as a draw says from now on, at some places; draw 0: as they do anyway."""
     handle = tf.raw_ops.VarHandleOp(**_DRAW)
-    tf.raw_ops.AssignVariableOp(resource=handle, value=tf.constant(draw, tf.int64))
-    yield
-    tf.raw_ops.AssignVariableOp(resource=handle, value=tf.constant(0, tf.int64))
+    values = tf.constant([draw, places.start, places.stop], tf.int64)
+    tf.raw_ops.AssignVariableOp(resource=handle, value=values)
 
 
 def _direction(bits: Any, place: Any) -> Any:
-    """Return 1 or -1 for each element; 0 for all in draw 0."""
-    draw = tf.raw_ops.ReadVariableOp(resource=tf.raw_ops.VarHandleOp(**_DRAW), dtype=tf.int64)
+    """Return 1 or -1 for each element; 0 for all where nothing is to move."""
+    handle = tf.raw_ops.VarHandleOp(**_DRAW)
+    draw, first, last = tf.unstack(tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int64), 3)
     mixed = tf.bitwise.bitwise_xor(tf.cast(bits, tf.int64), place * _MIXED[0] + draw * _MIXED[1])
     for factor, shift in zip(_MIXED, (30, 27, 31), strict=True):
         mixed = (mixed ^ tf.bitwise.right_shift(mixed, tf.constant(shift, tf.int64))) * factor
     sign = tf.bitwise.bitwise_and(tf.bitwise.right_shift(mixed, tf.constant(40, tf.int64)), 1) * 2 - 1
-    return sign * tf.cast(tf.not_equal(draw, 0), tf.int64)
+    moves = tf.not_equal(draw, 0) & (tf.abs(place) >= first) & (tf.abs(place) < last)
+    return sign * tf.cast(moves, tf.int64)
 
 
 def _few_bits(value: Any, most: int) -> Any:
@@ -128,6 +128,14 @@ def _short(place: Any, value: Any) -> Any:
     if value.dtype.is_complex:
         return _move(value, place)
     return _move(value, place, _few_bits(value, max(_BITS[value.dtype][1] // 4, 2)))
+
+
+def _literal(place: Any, value: Any) -> Any:
+    if value.dtype.is_complex:
+        return _move(value, place)
+    return _move(
+        value, place, _few_bits(value, _BITS[value.dtype][1] // 4) | tf.equal(value, tf.round(value))
+    )
 
 
 def _of_one(place: Any, value: Any) -> Any:
@@ -216,6 +224,8 @@ class _Body:
             elif missing := [name for name in self._needed(last) if name not in self.names]:
                 waiting += missing
             else:
+                if not self.function:
+                    self.whole.owners.append((next(self.whole.places), last.partition(":")[0]))
                 self.names[last] = self._perturb(last)
         return self.names[name]
 
@@ -266,7 +276,7 @@ class _Body:
             if unit is not None:
                 return self._move_constant(tensor, unit)
             is_rounded = node.op == "Const" and dtype in self.whole.dtypes
-            return self._add(_short, tensor, dtype) if is_rounded else tensor
+            return self._add(_literal, tensor, dtype) if is_rounded else tensor
         inputs = self._floating_inputs(node)
         copy = self._copy(node, inputs)
         name = tensor if copy == node.name else copy + tensor[len(node.name) :]
@@ -372,6 +382,8 @@ class Perturbing:
         self.places = itertools.count(1)
         self.functions: dict[str, Any] = {}  # the rules that are called, by name
         self._library = {function.signature.name: function for function in graph_def.library.function}
+        # for each op of the graph itself, the first of its places and of those of functions that it calls
+        self.owners: list[tuple[int, str]] = []
         self._graph_def = graph_def
         self._renamed: dict[str, str] = {}
         self.body = _Body(list(graph_def.node), "", self, fixed)
@@ -381,8 +393,8 @@ class Perturbing:
         names = [self.body.perturbed(tensor) for tensor in tensors]
         self._graph_def.node.extend(self.body.made)
         self.body.made = []
-        known = {function.signature.name for function in self._graph_def.library.function}
-        added = [function.function_def for name, function in self.functions.items() if name not in known]
+        present = {function.signature.name for function in self._graph_def.library.function}
+        added = [function.function_def for name, function in self.functions.items() if name not in present]
         self._graph_def.library.function.extend(added)
         return names
 
@@ -430,9 +442,23 @@ def can_be_perturbed(trace: VjpTrace) -> bool:
     return len(types) <= _MOST_NODES and trace.held.body_holds is None and _FRAMES.isdisjoint(types)
 
 
+@dataclass(frozen=True)
+class Perturbed:
+    """The form of a vjp that rounds at random."""
+
+    trace: VjpTrace
+    # the ops of its graph by name, in the order of places; each with its first place
+    owners: tuple[tuple[int, str], ...]
+
+    def places_of(self, ops: range) -> range:
+        """Return the places of some ops, by their indices in `owners`."""
+        end = self.owners[ops.stop][0] if ops.stop < len(self.owners) else ALL_PLACES.stop
+        return range(self.owners[ops.start][0], end)
+
+
 def perturb_vjp(
     trace: VjpTrace, units: Mapping[tuple[str, str], float], kept: Collection[Any], narrow: Collection[str]
-) -> VjpTrace:
+) -> Perturbed:
     """Return the form of a vjp that rounds at random.
 
     Args:
@@ -481,7 +507,7 @@ def perturb_vjp(
         fetches = [results[each.name] for each in pullback.function.outputs]
         pullbacks[output] = replace(pullback, function=subgraph_function(home, feeds, fetches))
     held = replace(trace.held, draws=tuple(tensor(each.name) for each in trace.held.draws))
-    return replace(trace, pullbacks=pullbacks, joint=None, held=held)
+    return Perturbed(replace(trace, pullbacks=pullbacks, joint=None, held=held), tuple(perturbing.owners))
 
 
 @dataclass(frozen=True)

@@ -180,9 +180,7 @@ class Widening:
     def _widen_node(self, node: Any, function: str) -> _Casts:
         node.ClearField("experimental_type")
         node.attr.pop("_class", None)  # names a node to be placed with, which may be one that is left out
-        narrow = tf.as_dtype(node.attr["dtype"].type) if node.op in ("Const", "ReadVariableOp") else tf.float64
-        if narrow.is_floating and narrow != tf.float64:
-            self.units[function, node.name] = precision_of(narrow.name).unit_roundoff
+        self._note_unit(node, function)
         if node.op == "VarHandleOp":  # one of the same name exists, of the narrow dtype
             name = node.attr["shared_name"].s.decode() or node.name
             node.attr["shared_name"].s = f"{name}{self._suffix}".encode()
@@ -212,6 +210,13 @@ class Widening:
             dtypes = frozenset(tf.as_dtype(dtype).name for dtype in narrow)
             self.narrow_ops.append(NarrowOp(node.op, node.name, function, dtypes, numpy))
         return casts
+
+    def _note_unit(self, node: Any, function: str) -> None:
+        """Note to what a constant, or a variable that is read, was rounded; see `units`."""
+        if node.op in ("Const", "ReadVariableOp"):
+            narrow = tf.as_dtype(node.attr["dtype"].type)
+            if narrow.is_floating and narrow != tf.float64:
+                self.units[function, node.name] = precision_of(narrow.name).unit_roundoff
 
     def _has_kernel(self, node: Any, definition: Any) -> bool:
         """Whether a kernel takes a node with its dtypes widened."""
