@@ -139,7 +139,7 @@ def test_tests_know_few_private_names_and_say_why():
         for name in private_names(file)
         if name in defined and not (name in OF_OTHERS and file.name in FILES_OF_OTHERS)
     }
-    assert {file for file, _ in known} == KNOWS_PRIVATE_NAMES.keys()
+    assert {file for file, _ in known} <= KNOWS_PRIVATE_NAMES.keys()
     assert len(known) <= MOST_PRIVATE_NAMES, sorted(known)
 
 
