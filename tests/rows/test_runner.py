@@ -28,6 +28,8 @@ def test_what_is_true_is_no_fault(factor, truth):
 def test_what_is_untrue_is_named():
     row = squares(1.01, "right")
     assert row.fault(row.say()).startswith("squares-times 1.01 is right, but mismatched:\n")
+    explained = squares(1.01, "right", why="2 x")
+    assert explained.fault(row.say()).startswith("squares-times 1.01 is right (2 x), but mismatched:\n")
 
 
 def test_the_place_of_a_fault_is_part_of_the_truth():

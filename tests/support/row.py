@@ -148,8 +148,9 @@ class Row:
         if said.statuses <= wanted and (not self.at or (there and there <= wanted)):
             return ""
         found = ", ".join(sorted(said.statuses))
+        why = f" ({self.why})" if self.why else ""
         at = f" ({self.at}: {', '.join(sorted(there)) or 'nothing'})" if self.at else ""
-        return f"{self.label} is {self.truth}, but {found}{at}:\n{said.text}"
+        return f"{self.label} is {self.truth}{why}, but {found}{at}:\n{said.text}"
 
 
 def _name_of(index: tuple[int, ...]) -> str:
