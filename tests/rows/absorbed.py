@@ -309,6 +309,6 @@ def _named(one):
 
 ROWS = marked(
     tuple(map(_named, (*_elementwise(), *_nearly(), *_losses(), *_probabilities(), *_ties(), *_saturated()))),
-    "softplus",
     "maximum_of_16_equal_elements_none",
+    "softplus",
 )

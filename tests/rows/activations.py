@@ -104,4 +104,6 @@ def _named(one: Row) -> Row:
     return replace(one, name=one.name.replace(" ", "_").replace(",", ""))
 
 
-ROWS = marked(tuple(_named(one) for one in (*_rows(), *_stairs())), "narrow_clip_1_%_too_large")
+ROWS = marked(
+    tuple(_named(one) for one in (*_rows(), *_stairs())), "narrow_clip_100_x_150", "narrow_clip_1_%_too_large"
+)

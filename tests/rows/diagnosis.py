@@ -475,17 +475,17 @@ SECOND = (
 
 ROWS = marked(
     (*FIRST, *SECOND),
+    "centering_of_positive_numbers_lost",
+    "clip_mask_forgotten",
+    "conj_missing_of_a_real_input",
     "matmul_operand_not_transposed",
     "norm_without_variance",
-    "sampler_of_its_own",
-    "sampler_alone",
-    "stop_that_moves",
-    "conj_missing_of_a_real_input",
-    "upstream_conjugated",
     "right_on_the_simplex_only",
+    "sampler_alone",
+    "sampler_of_its_own",
     "scaled_on_purpose",
-    "clip_mask_forgotten",
-    "centering_of_positive_numbers_lost",
+    "stop_that_moves",
+    "upstream_conjugated",
 )
 
 

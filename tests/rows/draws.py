@@ -188,8 +188,8 @@ ROWS = marked(
         *_of_nothing(),
         *_of_repeats(),
     ),
-    "wrong_where_masked",
-    "right_for_all_choices",
     "no_elements_batch",
     "no_elements_in_one_case",
+    "right_for_all_choices",
+    "wrong_where_masked",
 )

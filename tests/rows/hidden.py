@@ -33,12 +33,12 @@ def _rows() -> Iterator[Row]:
 
 ROWS = marked(
     _rows(),
-    "gradient-function-max-wrong",
     "gradient-function-max-right",
-    "numpy-except-2-wrong",
+    "gradient-function-max-wrong",
     "numpy-except-2-right",
-    "probabilities-0-wrong",
+    "numpy-except-2-wrong",
     "probabilities-0-right",
-    "second-order-0-wrong",
+    "probabilities-0-wrong",
     "second-order-0-right",
+    "second-order-0-wrong",
 )

@@ -194,6 +194,8 @@ def not_finite() -> Iterator[Row]:
 
 ROWS = marked(
     (*approximations(), *decays(), *joined(), *not_finite()),
-    "uneven_extremes_after_right",
+    "decay_0.0001_1_float32",
     "one_over_0_second_off",
+    "uneven_extremes_after_right",
+    "uneven_extremes_summed_before_right",
 )

@@ -178,4 +178,10 @@ def _shifted() -> Iterator[Row]:
             yield Row(f"shifted_{method}_{leak}", shifted, None, inputs, truth, keys=keys)
 
 
-ROWS = marked((*_without_build(), *_mixed(), *_steep(), *_shifted()), "singular_inverse", "shifted_probe_0.0")
+ROWS = marked(
+    (*_without_build(), *_mixed(), *_steep(), *_shifted()),
+    "selu_beside_0_float32",
+    "shifted_full_1.0",
+    "shifted_probe_0.0",
+    "singular_inverse",
+)

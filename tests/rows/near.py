@@ -214,10 +214,10 @@ ROWS = marked(
         replace(one, name=one.name.replace(" ", "_").replace(",", ""))
         for one in (*_rows(), *_tiny(), *_others())
     ),
-    "fine_cast_[30_30]_through",
-    "root_1e-06_off_and_1_%_off",
-    "logsumexp_about_3000000.0",
-    "elu_at_-1e-30_dropped",
-    "minima_probed",
     "dead_twice",
+    "elu_at_-1e-30_dropped",
+    "fine_cast_[30_30]_through",
+    "logsumexp_about_3000000.0",
+    "minima_probed",
+    "root_1e-06_off_and_1_%_off",
 )

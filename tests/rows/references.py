@@ -94,9 +94,9 @@ ROWS = marked(
         _case("reference_lacks_an_argument", "unchecked", _with_slope, _soft),
     ),
     "build_wrong",
+    "noise_must_equal_the_reference",
     "noise_of_numpy",
     "noise_of_numpy_in_the_gradient",
-    "state_in_python",
-    "noise_must_equal_the_reference",
     "reference_lacks_an_argument",
+    "state_in_python",
 )

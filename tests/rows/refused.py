@@ -129,11 +129,11 @@ ROWS = marked(
     tuple(
         Row(name, forward, None, inputs, truth, keys=keys) for name, truth, inputs, forward, keys in rows()
     ),
+    "cut-wrong-dynamic",
     "integers-right",
+    "integers-wrong",
+    "mask-near-wrong",
+    "named-right-eager",
     "partition-right-dynamic",
     "sequence-right-graph",
-    "named-right-eager",
-    "integers-wrong",
-    "cut-wrong-dynamic",
-    "mask-near-wrong",
 )

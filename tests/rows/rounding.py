@@ -355,10 +355,10 @@ def summing() -> Iterator[Row]:
 
 ROWS = marked(
     (*masked(), *forgotten(), *rounded(), *written(), *upstreams(), *narrowed(), *summing()),
+    "added_64_bfloat16",
     "complex_three",
-    "selu_float16",
     "erf_gelu_level_bfloat16",
     "own_gelu_without_its_tail_float16",
-    "added_64_bfloat16",
+    "selu_float16",
     "softmax_eight_bits_eager",
 )

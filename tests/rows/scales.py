@@ -41,4 +41,13 @@ def _rows() -> Iterator[Row]:
                     yield Row(label, op, wrong, point, "not green", keys=keys)
 
 
-ROWS = marked(_rows())
+ROWS = marked(
+    _rows(),
+    "mixed scales: (1e+06 + x) - 1e+06: 1e-4",
+    "mixed scales: 1 - exp(-1e+10 x): 1e-4",
+    "mixed scales: sum of 1 and 1e+06: sign",
+    "poles: tanh of width 1e-06, a slope beside: zero",
+    "small scales: bell at 100000",
+    "ties: soft threshold, -1e-06 from its edge",
+    "ties: soft threshold, -1e-07 from its edge: 1e-4",
+)

@@ -80,8 +80,8 @@ def _rows() -> Iterator[Row]:
 
 ROWS = marked(
     tuple(_rows()),
-    "fewer_rows_beside_graph",
-    "more_columns_alone_graph",
-    "more_columns_after_dynamic",
     "fewer_columns_after_eager",
+    "fewer_rows_beside_graph",
+    "more_columns_after_dynamic",
+    "more_columns_alone_graph",
 )

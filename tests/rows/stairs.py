@@ -135,4 +135,10 @@ def _teeth() -> Iterator[Row]:
 
 
 FAR_FROM_ANY = ("times_cos", "plus_sin", "remainder", "exp")  # no stairs explain -6 times the slope
-ROWS = marked((*_with_sloping_treads(), *_with_flat_treads(), *_ramps(), *_teeth()))
+ROWS = marked(
+    (*_with_sloping_treads(), *_with_flat_treads(), *_ramps(), *_teeth()),
+    "64ths 1",
+    "box, 0.5 times",
+    "fraction 2",
+    "of rounding 0.5",
+)

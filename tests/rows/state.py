@@ -633,10 +633,10 @@ def _rows():
 
 ROWS = marked(
     tuple(_rows()),
-    "table_of_x_dynamic",
+    "another_in_each_trace_at_one_point",
+    "counter_at_one_point",
     "counts_its_calls_graph",
     "first_in_a_variable_eager",
     "momentum_dynamic",
-    "another_in_each_trace_at_one_point",
-    "counter_at_one_point",
+    "table_of_x_dynamic",
 )

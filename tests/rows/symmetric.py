@@ -82,4 +82,4 @@ def rows():
     yield Row("second_order", logdet, None, {"x": SPD}, "right", keys={"second_order": True})
 
 
-ROWS = marked(tuple(rows()), "own_symmetric", "own_lower_once")
+ROWS = marked(tuple(rows()), "own_lower_once", "own_symmetric")

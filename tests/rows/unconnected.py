@@ -268,10 +268,11 @@ def _named(one):
 
 ROWS = marked(
     tuple(map(_named, (*_structure(), *_variables(), *_kinks(), *_tiny(), *_symmetric(), *_saturated()))),
-    "own_reduced",
-    "own_reduced_drops",
     "a_path_that_shows_nothing",
     "an_input_that_nothing_uses",
-    "relu_of_1_at_a_kink_by_-0.5",
     "attention_float32_leaks_0.001",
+    "own_reduced",
+    "own_reduced_drops",
+    "relu_of_1_at_a_kink_by_-0.5",
+    "relu_of_3_at_a_kink_by_1.5",
 )

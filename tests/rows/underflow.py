@@ -151,10 +151,12 @@ def cubes():
 
 ROWS = marked(
     (*right(), *wrong(), *steep(), *cubes()),
-    "two_steps_1e-36_float32",
-    "sum_1e-300_float64",
+    "cumulative_1e-300_float64",
     "exponential_500_times_1.001",
-    "power_10000_times_1.1",
     "norm_3",
     "norm_6_clipped",
+    "power_10000_times_1.1",
+    "softmax_of_tails_-75.0_float32",
+    "sum_1e-300_float64",
+    "two_steps_1e-36_float32",
 )

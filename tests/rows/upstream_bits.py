@@ -92,4 +92,4 @@ def rows() -> Any:
         yield Row(f"remainder_of_{big:g}", remainder(big), None, of(3), "undecidable")
 
 
-ROWS = marked(tuple(rows()), "many_cast", "sigmoid_saturated_right", "matrix_right")
+ROWS = marked(tuple(rows()), "many_cast", "matrix_right", "sigmoid_saturated_right")

@@ -155,10 +155,10 @@ def _slices_rows():
 
 ROWS = marked(
     (*_rows(), *_slices_rows()),
-    "variables=_right_alone_xla",
-    "keras_argument_right_alone",
     "argument_not_summed_alone_dynamic",
     "argument_not_summed_alone_eager",
-    "variables=_not_summed_alone_no_input",
     "argument_not_summed_said_zero",
+    "keras_argument_right_alone",
+    "variables=_not_summed_alone_no_input",
+    "variables=_right_alone_xla",
 )
