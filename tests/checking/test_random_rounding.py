@@ -7,7 +7,6 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-import rounding_truth
 import tensorflow as tf
 
 import gradcheck_cli
@@ -16,6 +15,7 @@ from gradcheck_cli.results import Status
 from gradcheck_cli.spec.load import load_mapping
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
+from tests.checking import rounding_truth
 
 pytestmark = pytest.mark.feature  # `gradcheck_cli.check`
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from figures import tanh_figure
-from flat_results import altered
-
 from gradcheck_cli.features.exchange.concise import to_concise
 from gradcheck_cli.features.page.jacobian_text import heat_lines
 from gradcheck_cli.reporting.terminal import layout
+from tests.reporting.figures import tanh_figure
+from tests.support.flat_results import altered
 
 CONCISE = """\
 specs/huber.yaml:12: huber · wide · float32 · dy/dx: mismatched GC101 value: error=2.000e-03 allowed=1.0e-06 ratio=2.0e+03

@@ -11,7 +11,6 @@ from xml.etree import ElementTree as ET
 
 import junitparser
 import pytest
-from flat_results import altered, make_pair
 from markdown_it import MarkdownIt
 
 from gradcheck_cli.features.exchange.annotations import to_github, to_sarif
@@ -21,6 +20,7 @@ from gradcheck_cli.gate import BaselineFinding, Change
 from gradcheck_cli.reporting.exchange.findings import Outcome, findings_of, pair_lines
 from gradcheck_cli.reporting.terminal.layout import escape
 from gradcheck_cli.results import CheckResult, Report, Status
+from tests.support.flat_results import altered, make_pair
 
 NASTY = [
     "a|b",

@@ -10,8 +10,6 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from figures import tanh_figure
-from flat_results import altered
 
 from gradcheck_cli.features.page import page
 from gradcheck_cli.features.page.page import compare_to_html as to_diff
@@ -19,6 +17,8 @@ from gradcheck_cli.features.page.page import to_html
 from gradcheck_cli.gate import BaselineFinding, Branch, Change
 from gradcheck_cli.plain_files import read_plain
 from gradcheck_cli.results import CaseError, Status
+from tests.reporting.figures import tanh_figure
+from tests.support.flat_results import altered
 
 VOID = {"meta", "link", "input", "br", "img"}
 NASTY = [

@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from flat_results import altered
 
 from gradcheck_cli.reporting.exchange.json_report import to_json
 from gradcheck_cli.results import Report, Status, WorstElement
 from gradcheck_cli.serial import plain
+from tests.support.flat_results import altered
 
 # The contract of the JSON report: these fields must be there, others may be.
 TOP = {

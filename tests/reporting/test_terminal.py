@@ -6,12 +6,12 @@ import subprocess
 from dataclasses import replace
 
 import pytest
-from flat_results import altered, make_pair
 
 from gradcheck_cli.reporting.report_text import case_lines, render_report, summary_lines
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import VERDICTS
 from gradcheck_cli.results import CheckResult, Report, Status, UndifferentiatedOutput, WorstElement
+from tests.support.flat_results import altered, make_pair
 
 AT_80 = """\
 specs/seeds/sparse_conv.yaml · sparse_conv_2layer · float64 · graph       0.41 s
