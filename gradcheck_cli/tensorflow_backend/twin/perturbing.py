@@ -167,11 +167,15 @@ def _quotient(place: Any, value: Any, first: Any, second: Any) -> Any:
 
 
 def _constant(place: Any, value: Any, unit: Any) -> Any:
-    """Move rounded numbers of a narrower dtype by its unit roundoff: not integers, nor what has few bits."""
+    """Move rounded numbers of a narrower dtype: not integers, nor what has few bits.
+
+    A unit roundoff is the largest rounding error that a number can have, and twice a movement is allowed for.
+    Three quarters of it leave two roundings, which no constant can have, outside of the bound.
+    """
     most = tf.cast(-tf.math.log(unit) / (4 * np.log(2.0)), tf.int64)
     step = tf.bitwise.left_shift(tf.constant(1, tf.int64), 53 - most) - 1
     few = tf.equal(tf.bitwise.bitwise_and(tf.bitcast(value, tf.int64), step), 0)
-    moved = value * (1 + unit * tf.cast(_direction(tf.bitcast(value, tf.int64), place), tf.float64))
+    moved = value * (1 + 0.75 * unit * tf.cast(_direction(tf.bitcast(value, tf.int64), place), tf.float64))
     return tf.where(few | tf.equal(value, tf.math.rint(value)) | ~tf.math.is_finite(value), value, moved)
 
 
