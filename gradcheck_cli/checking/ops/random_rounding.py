@@ -7,10 +7,9 @@ from contextlib import suppress
 
 import numpy as np
 
-from gradcheck_cli.checking.ops.jacobian import packed_point, pull_back, working_precision
-from gradcheck_cli.checking.ops.operation import Float, Operation, pack, unpack
+from gradcheck_cli.checking.ops.jacobian import pull_back, working_precision
+from gradcheck_cli.checking.ops.operation import Array, Float, Operation, pack, unpack
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.numerics.problem import typical_size
 from gradcheck_cli.numerics.shared_limits import RUNS
 
 # Of 2,112 elements with an error, none was more than twice beyond the largest of eight runs; with four runs,
@@ -36,20 +35,25 @@ def rounding_of(
         if rounded is not None:
             with suppress(CaseFailedError):  # a kernel may refuse what isn't quite symmetric, or positive
                 return pull_back(rounded, output, upstream)
-        return _pull_beside(op, output, upstream, [seed, draw])
+        return _pull_beside(op, output, upstream, [seed, draw], moves)
 
+    moves: dict[int, Array] = {
+        index: 2 * working_precision(op, info.dtype).unit_roundoff * np.abs(op.point[index])
+        for index, info in enumerate(op.inputs)
+        if info.is_differentiable
+    }
     return _largest_changes(pull_back(op, output, upstream), map(run, draws))
 
 
 def rounding_beside(
-    op: Operation, output: int, upstream: Float, seed: int, *, has_least: bool = False
+    op: Operation, output: int, upstream: Float, seed: int, moves: Mapping[int, Array]
 ) -> dict[int, Float]:
     """Return the same by runs in which only arguments and upstreams are rounded otherwise: kinks are crossed.
 
     Args:
-        has_least: whether elements move by a rounding of their input's typical size, of 1 at least.
+        moves: how far elements of the inputs move, up or down, by index.
     """
-    runs = (_pull_beside(op, output, upstream, [seed, draw], has_least=has_least) for draw in range(RUNS))
+    runs = (_pull_beside(op, output, upstream, [seed, draw], moves) for draw in range(RUNS))
     return _largest_changes(pull_back(op, output, upstream), runs)
 
 
@@ -68,19 +72,17 @@ def _largest_changes(
 
 
 def _pull_beside(
-    op: Operation, output: int, upstream: Float, seed: Sequence[int], *, has_least: bool = False
+    op: Operation, output: int, upstream: Float, seed: Sequence[int], moves: Mapping[int, Array]
 ) -> Mapping[int, Float | None]:
     """Pull upstreams back with other roundings of what goes in: of the upstream, and of the inputs."""
     generator, info = np.random.default_rng(seed), op.outputs[output]
     # Another upstream's products round otherwise. It is so near that what isn't linear in it stays wrong.
     factor = 1 + 2.0**-12 * generator.choice([-7, -5, -3, -1, 1, 3, 5, 7])
     stacks = {}
-    for index, (value, of_input) in enumerate(zip(op.point, op.inputs, strict=True)):
-        if of_input.is_differentiable:
-            unit = working_precision(op, of_input.dtype).unit_roundoff
-            size = max(typical_size(packed_point(op, index), None), 1.0) if has_least else 0.0
-            move = unit * np.maximum(np.abs(value), size) * generator.choice([-2.0, 2.0], size=value.shape)
-            stacks[index] = np.broadcast_to(np.add(value, move), (len(upstream), *value.shape))
+    for index, move in moves.items():
+        value = op.point[index]
+        beside = np.add(value, np.multiply(move, generator.choice([-1.0, 1.0], size=value.shape)))
+        stacks[index] = np.broadcast_to(beside, (len(upstream), *value.shape))
     with suppress(CaseFailedError):
         pulled = op.vjp_beside(output, unpack(factor * upstream, info), stacks)
         if pulled is not None:
