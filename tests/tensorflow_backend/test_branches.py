@@ -74,12 +74,9 @@ def seen(target, x=NORMAL, **changes):
             ],
         ),
         ("conditional", FEW, [("sum(x, 0) > 100", "forward", ("false",), ("true",))]),
-        ("loop", BOTH, [("loop", "forward", ("more rounds",), ("no round", "one round"))]),
-        (
-            "loop",
-            {"shape": [2], "value": [29.5, 0.0]},
-            [("loop", "forward", ("one round",), ("no round", "more rounds"))],
-        ),
+        # A loop branches if its number of rounds changes from point to point.
+        ("loop", BOTH, []),
+        ("loop", NORMAL, [("loop", "forward", ("no round", "one round", "more rounds"), ())]),
         (
             "switched",
             {"shape": [2], "value": [7.5, 0.0]},
@@ -116,10 +113,10 @@ ABOVE = [("true",), ("true",)]
     ("target", "shown", "closed"),
     [
         ("in_loop", [], "while"),
-        ("in_data_loop", ["loop"], "while"),
+        ("in_data_loop", [], "while"),
         ("in_branch", ["sum(x, 0) > 0"], "cond"),
         ("in_function", [], "PartitionedCall"),
-        ("counted_in_loop", [], ""),
+        ("counted_in_loop", [], "while"),
         ("in_compiled", [], ""),
         ("entered_twice", [], ""),
         ("never_entered", ["loop"], ""),

@@ -23,11 +23,11 @@ from gradcheck_cli.checking.ops.operation import GradientFormError, Opening, ope
 from gradcheck_cli.checking.verdicts.chosen_points import MATTERS, failed_checks, with_notes, wrong_pairs
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.features.search.branches.graph_branches import Side
 from gradcheck_cli.features.search.branches.point_field import (
     FINER,
     STEP,
     PointField,
-    Side,
     Suspicion,
     is_smooth,
     matches,

@@ -13,6 +13,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -20,14 +21,8 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.features.search.branches.graph_branches import NO_ROUND, Key, find_branches, needed_by
-from gradcheck_cli.features.search.branches.python_branches import (
-    Arc,
-    PythonBranch,
-    constants_in,
-    python_branches,
-    trace_jumps,
-)
+from gradcheck_cli.features.search.branches.graph_branches import ROUNDS, Key, Side, find_branches, needed_by
+from gradcheck_cli.features.search.branches.python_branches import constants_in, python_sides, watch_python
 from gradcheck_cli.features.search.mixed_points import FreeInputs
 from gradcheck_cli.gate import Branch
 from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES
@@ -38,7 +33,6 @@ from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_shapes,
 
 Array = np.ndarray[Any, Any]
 Points = Mapping[int, Array]  # input number -> (B, *shape); other inputs stay at the base point
-Side = tuple[Key, str]
 
 
 def name_of(side: Side) -> str:
@@ -95,48 +89,47 @@ class PointField:
             CaseFailedError: a call raises.
         """
         self._op = op
-        self._arcs: set[Arc] = set()  # of the Python code that has run
-        self._python: list[PythonBranch] = []  # its branches
+        self._codes: set[CodeType] = set()  # the Python code that has run
         self.seen: set[Side] = set()  # the sides at which the gradient was tested
         branches = find_branches(op)
-        # The numbers in the graph, and in Python code that has run.
-        self.constants = list(dict.fromkeys(branches.constants))
+        self._numbers = branches.constants
         # Why some branches can't be looked at; empty if all can.
         self.unknown = f"not looked at inside {', '.join(sorted(branches.closed))}" if branches.closed else ""
         self._watched = branches.watched
 
     @property
+    def constants(self) -> list[float]:
+        """The numbers in the graph, and in Python code that has run, each once."""
+        return list(dict.fromkeys([*self._numbers, *constants_in(self._codes)]))
+
+    @property
     def sides(self) -> list[Side]:
         """The sides of all branches, each once."""
-        every = [*(watched.branch for watched in self._watched), *(code.branch for code in self._python)]
-        return list(dict.fromkeys((branch.key, side) for branch in every for side in branch.sides))
+        in_graph = [(watched.key, side) for watched in self._watched for side in watched.kind.sides]
+        return list(dict.fromkeys([*in_graph, *python_sides(self._codes)]))
 
     def branches(self, excuses: Sequence[tuple[str, str]] = ()) -> tuple[Branch, ...]:
         """Return the branches, with the sides that were taken, and the reasons why others aren't.
 
-        Of loops with fixed numbers of rounds, these are those that never had one.
-
         Args:
             excuses: pairs of a glob over sides and a reason; if several match, the last one counts.
         """
-        hidden = {watched.branch.key for watched in self._watched if watched.is_hidden}
-        idle = {key for key, side in self.seen if side == NO_ROUND}
-        hidden -= idle - {key for key, side in self.seen if side != NO_ROUND}
-        own: dict[Key, list[Side]] = {}
-        for side in self.sides:
-            own.setdefault(side[0], []).append(side)
+        every: dict[Key, list[str]] = {}
+        for key, side in self.sides:
+            every.setdefault(key, []).append(side)
         branches = []
-        for key, sides in own.items():
+        for key, sides in every.items():
+            seen = tuple(side for side in sides if (key, side) in self.seen)
             excused = {
                 side: reason
                 for side in sides
                 for glob, reason in excuses
-                if side not in self.seen and matches(side, glob)
+                if side not in seen and matches((key, side), glob)
             }
-            seen = tuple(name for _, name in sides if (key, name) in self.seen)
-            told = tuple((side[1], reason) for side, reason in excused.items())
-            branches.append(Branch(*key, tuple(name for _, name in sides), seen, told))
-        return tuple(branch for branch in branches if branch.key not in hidden and len(branch.sides) > 1)
+            # A loop with as many rounds at all points doesn't branch; it may have no round.
+            if tuple(sides) != ROUNDS or len(seen) > 1 or seen == ROUNDS[:1]:
+                branches.append(Branch(*key, tuple(sides), seen, tuple(excused.items())))
+        return tuple(branches)
 
     # Looking at points.
 
@@ -174,24 +167,11 @@ class PointField:
         for value in results[:count]:
             if value.dtype.kind in "fc":
                 is_finite &= np.isfinite(value).reshape(len(seeds), -1).all(axis=1)
-        if self.calls_python:
-            self._note_python(taken)
-        sides = set(self.sides)
-        taken = [own & sides if is_known else set() for own, is_known in zip(taken, is_finite, strict=True)]
+        taken = [own if is_known else set() for own, is_known in zip(taken, is_finite, strict=True)]
         outputs = [results[output_index] for output_index in graph.sources]
         return PointsSeen(
             self._op, taken, is_finite, outputs, upstreams, self._add_gradients(results[count:])
         )
-
-    def _note_python(self, taken: Sequence[set[Any]]) -> None:
-        """Add the branches of the code that ran, and the sides to the arcs that show them."""
-        self._arcs |= {mark for own in taken for mark in own if isinstance(mark[1], int)}
-        self._python = python_branches(self._arcs)
-        self.constants = list(dict.fromkeys([*self.constants, *constants_in(self._arcs)]))
-        for own in taken:
-            for code in self._python:
-                pairs = zip(code.branch.sides, code.arcs, strict=True)
-                own |= {(code.branch.key, side) for side, arcs in pairs if not arcs.isdisjoint(own)}
 
     @property
     def _pulled(self) -> list[int]:
@@ -208,8 +188,8 @@ class PointField:
                 sums[input_index] = gradient if before is None else before + gradient
         return sums
 
-    def _look(self, points: Points, upstreams: Sequence[Array]) -> tuple[list[Array], list[set[Any]]]:
-        """Return the results, (B, ...) each, and the sides or arcs at each point; NaN where a call raises."""
+    def _look(self, points: Points, upstreams: Sequence[Array]) -> tuple[list[Array], list[set[Side]]]:
+        """Return the results, (B, ...) each, and the sides taken at each point; NaN where a call raises."""
         count = len(next(iter((*points.values(), *upstreams))))
         if count == 1 or not self.calls_python:  # Python is watched point by point
             with suppress(CaseFailedError):
@@ -224,12 +204,12 @@ class PointField:
         (first, taken), (second, more) = halves
         return [np.concatenate(both) for both in zip(first, second, strict=True)], taken + more
 
-    def _call(self, points: Points, upstreams: Sequence[Array]) -> tuple[list[Array], list[set[Any]]]:
+    def _call(self, points: Points, upstreams: Sequence[Array]) -> tuple[list[Array], list[set[Side]]]:
         first = len(upstreams)
         batch = {first + index: stack for index, stack in points.items()} | dict(enumerate(upstreams))
-        arcs: set[Arc] = set()
+        in_python: set[Side] = set()
         try:
-            with trace_jumps(arcs) if self.calls_python else nullcontext():
+            with watch_python(self._codes, in_python) if self.calls_python else nullcontext():
                 fetched = self._run(batch, 1)
         except tf.errors.OpError as error:
             raise run_error(error, "gradient") from error
@@ -238,11 +218,11 @@ class PointField:
         results = [values[id(tensor)] for tensor in self._op.traced.vjp_trace.whole.results]
         outputs = self._op.outputs
         require_shapes((value.shape[1:] for value in results[: len(outputs)]), outputs)
-        taken: list[set[Any]] = [set(arcs) for _ in next(iter(batch.values()))]
+        taken = [set(in_python) for _ in next(iter(batch.values()))]
         for watched in self._watched:
-            for side, is_taken in zip(watched.branch.sides, watched.sides_taken(values), strict=True):
+            for side, is_taken in watched.sides_taken(values):
                 for row in np.flatnonzero(is_taken):
-                    taken[row].add((watched.branch.key, side))
+                    taken[row].add(side)
         return results, taken
 
     @cached_property
