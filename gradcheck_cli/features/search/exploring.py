@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -46,11 +46,6 @@ Array = np.ndarray[Any, Any]
 Point = Mapping[int, Array]
 
 _SHARE = 0.25  # of the remaining time, for one call
-_FADING = 0.5  # a point's time falls by this factor at most: the first call also builds the function
-
-
-def _now() -> float:
-    return clock.now()
 
 
 @dataclass
@@ -58,9 +53,9 @@ class Pace:
     """A limited time, how long points take in it, and so how many a call may take: nothing interrupts it."""
 
     seconds: float = math.inf  # how long it is; infinite if only counts matter
-    clock: Callable[[], float] = _now  # tells the time; by default processor time
+    clock: Callable[[], float] = clock.now  # tells the time; by default processor time
     began: float = field(init=False)  # when it began
-    point: float = 0.0  # how many seconds a point takes
+    point: float = 0.0  # how many seconds a point took in the last call
 
     def __post_init__(self) -> None:
         """Begin."""
@@ -83,7 +78,7 @@ class Pace:
         """Measure how long this many points take."""
         before = self.clock()
         yield
-        self.point = max((self.clock() - before) / max(1, count), _FADING * self.point)
+        self.point = (self.clock() - before) / max(1, count)
 
 
 _SUSPICIOUS = 3e-5  # the least relative disagreement of gradient and differences that is judged
@@ -103,8 +98,8 @@ ERRORS = (CaseFailedError, CaseSkippedError, GradientFormError)
 class Candidate:
     """A point for the judge."""
 
-    strength: float  # the larger, the sooner
-    point: dict[int, Array]  # the inputs that differ from the first sample point
+    point: Point  # the inputs that differ from the first sample point
+    strength: float = 0.0  # the larger, the sooner
     taken: frozenset[Side] = frozenset()  # the sides that it takes
     may_have_kink: bool = False  # there, as values are special, or slopes on both sides differ
     is_spoilt: bool = False  # whether the gradient isn't finite there
@@ -112,10 +107,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class WrongPoint:
-    """A point at which a gradient is wrong."""
+    """A point that was judged, and what is wrong there."""
 
     point: Point
     findings: Findings  # the judge's
+    pairs: Mapping[str, PairResult]  # those that are wrong, by label
     question: str = ""  # what is asked where the point lies farther than the spec says; empty if it doesn't
     note: str = ""  # what is special there
 
@@ -134,7 +130,6 @@ class Exploration:
     judged: int = 0  # how many of them went to the judge
     judgement: float = 0.0  # how long it takes to judge a point
     evaluated: int = 0  # how many points the judge evaluated
-    alone: float = math.inf  # how long it takes to look at one point by itself
     largest: float = 0.0  # the largest disagreement of gradient and differences
     spoilt: int = 0  # at how many points the gradient wasn't finite, although the function was
     wrong: WrongPoint | None = None  # a point at which a gradient is wrong
@@ -187,10 +182,8 @@ class Exploration:
             CaseFailedError: a call raises.
         """
         for sample in samples:
-            before = self.pace.clock()
             with self.pace.timed(1), self.opener.at(sample):
                 looked = self.field.look(self.first.traced.at.stacked([sample]), [sample])
-            self.alone = self.pace.clock() - before
             self._see(looked.taken[0])
             self.within |= looked.taken[0]
 
@@ -268,8 +261,8 @@ class Exploration:
         may_have_kink = suspicion.is_bent | special.any(axis=1)
         self.candidates += [
             Candidate(
-                float(suspicion.disagreement[row]),
                 _point_at(points, row),
+                float(suspicion.disagreement[row]),
                 frozenset(looked.taken[row]),
                 bool(may_have_kink[row]),
                 bool(suspicion.is_spoilt[row]),
@@ -305,61 +298,54 @@ class Exploration:
 
         Right gradients disagree at kinks. So every other one is a point without, where there is one.
         """
-
-        def queue(*, spoilt: bool, kink: bool) -> list[Candidate]:
-            own = [each for each in self.candidates if (each.is_spoilt, each.may_have_kink) == (spoilt, kink)]
-            return sorted(own, key=lambda candidate: -candidate.strength)
-
-        turns = [
-            turn
-            for spoilt in (True, False)
-            for turn in zip_longest(queue(spoilt=spoilt, kink=False), queue(spoilt=spoilt, kink=True))
-        ]
+        turns: Counter[tuple[bool, bool]] = Counter()
+        ordered: list[tuple[tuple[bool, int, bool], Candidate]] = []
+        for candidate in sorted(self.candidates, key=lambda candidate: -candidate.strength):
+            kind = not candidate.is_spoilt, candidate.may_have_kink
+            turns[kind] += 1
+            ordered.append(((kind[0], turns[kind], kind[1]), candidate))
         self.candidates = []
-        return [candidate for turn in turns for candidate in turn if candidate is not None]
+        return [candidate for _, candidate in sorted(ordered, key=lambda entry: entry[0])]
 
     def judge(self, candidate: Candidate) -> bool:
         """Judge a point; return whether a pair is unexpectedly wrong there, and count its sides as tested."""
         # A sum of upstreams shows what single elements hide: a gradient that takes their maximum at a tie.
         is_asked = not candidate.is_spoilt and not self.is_narrow
-        at_point = self.judge_at(candidate.point, frozenset({"linearity"} if is_asked else ()))
-        wrong: set[str] = set()
-        if at_point is not None:
-            wrong = self.labels & self.wrong_pairs(at_point).keys()
-            if (
-                (wrong or failed_checks(at_point, self.findings))
-                and not self._is_singular(candidate, at_point, wrong)
-                and not self._is_meant(candidate, wrong)
-            ):
-                moved = self._moved(WrongPoint(candidate.point, at_point))
-                shown = candidate.point if self.is_search else dict(moved.point)
-                note = self._describe_where(replace(candidate, point=shown), wrong)
-                self.wrong = replace(moved, question=self._ask(moved), note=note)
-                self.field.seen |= candidate.taken
-                return True
-            statuses = {pair.status for pair in at_point.pairs}
-            if not wrong and Status.PASSED in statuses and statuses <= RIGHT:
-                self.field.seen |= candidate.taken
-        return False
+        found = self._judge_at(candidate.point, frozenset({"linearity"} if is_asked else ()))
+        if found is None:
+            return False
+        at_point, wrong = found.findings, found.pairs
+        is_wrong = bool(wrong or failed_checks(at_point, self.findings))
+        if is_wrong and not self._is_singular(candidate, found) and not self._is_meant(candidate, found):
+            moved = self._move(found)
+            shown = candidate.point if self.is_search else moved.point
+            note = self._describe_where(shown, found)
+            self.wrong = replace(moved, question=self._ask(moved), note=note)
+        statuses = {pair.status for pair in at_point.pairs}
+        if self.wrong or (not wrong and Status.PASSED in statuses and statuses <= RIGHT):
+            self.field.seen |= candidate.taken
+        return self.wrong is not None
 
-    def judge_at(self, point: Point, checks: frozenset[str] = frozenset()) -> Findings | None:
+    def _judge_at(self, point: Point, checks: frozenset[str] = frozenset()) -> WrongPoint | None:
         """Return what the judge finds at a point; `None` if it can't be judged."""
         self.judged += 1
         before = self.pace.clock()
-        at_point = None
+        found = None
         with suppress(*ERRORS), clock.count_work() as work:
             at_point = check_at(self.opener, point, _JUDGED + self.judged, checks)
+            pairs = wrong_pairs(at_point, self.findings)
+            found = WrongPoint(point, at_point, {label: pairs[label] for label in pairs.keys() & self.labels})
         self.evaluated += work.points
         self.opener.state.chosen.pop(_JUDGED + self.judged, None)
         self.judgement = max(self.pace.clock() - before, self.judgement / 2)
-        return at_point
+        return found
 
-    def _moved(self, wrong: WrongPoint) -> WrongPoint:
-        """Return a wrong point that is nearer to the first sample point; in a search, a simpler one."""
+    def _move(self, wrong: WrongPoint) -> WrongPoint:
+        """Return a wrong point that is nearer to the first sample point; in a search, nearer to zero."""
         free, stacked = self.mixed.free, _stacked(wrong.point)
         if not free.size:
             return wrong
-        home, tries = None, _NEARER
+        home, tries = np.zeros(free.size), _NEARER
         if self.is_search:
             left = min(_SIMPLER, max(self.pace.left, _LONGER * self.pace.seconds))
             tries = int(left / max(self.judgement, 1e-3))
@@ -369,20 +355,18 @@ class Exploration:
         def is_wrong(vector: Array) -> bool:
             nonlocal wrong, tries
             tries -= 1
-            if tries < 0:
-                return False
-            point = _point_at(free.unpack(vector[None], free.others(stacked)), 0)
-            at_point = self.judge_at(point)
-            is_so = at_point is not None and bool(self.labels & self.wrong_pairs(at_point).keys())
-            if at_point is not None and is_so:
-                wrong = WrongPoint(point, at_point)
-            return is_so
+            found = None
+            if tries >= 0:
+                found = self._judge_at(_point_at(free.unpack(vector[None], stacked), 0))
+            if found is not None and found.pairs:
+                wrong = found
+            return wrong is found
 
         # What is wrong within what would be drawn is no question about the range.
         start = free.pack(stacked)[0]
         near = self.mixed.draw_near(start)
         start = near if not np.array_equal(near, start) and is_wrong(near) else start
-        shrink(start, is_wrong, free.clip, home)
+        shrink(start, home, is_wrong, free.clip)
         return wrong
 
     def _ask(self, wrong: WrongPoint) -> str:
@@ -390,8 +374,7 @@ class Exploration:
         asked = "" if self.is_search else self.mixed.describe_range(wrong.point)
         if not asked:
             return ""
-        pairs = self.wrong_pairs(wrong.findings).values()
-        worst = max((pair.relative_error or 0.0 for pair in pairs), default=0.0)
+        worst = max((pair.relative_error or 0.0 for pair in wrong.pairs.values()), default=0.0)
         off = f"off by {100 * worst:.3g} %" if worst else "wrong"
         point = describe_point(self.opener.case, self._base, wrong.point)
         return f"right at the sample points; at {point_text(point)} the gradient is {off}. {asked}"
@@ -402,7 +385,7 @@ class Exploration:
         base: Sequence[Array] = self.first.traced.at.point
         return base
 
-    def _is_singular(self, candidate: Candidate, at_point: Findings, wrong: set[str]) -> bool:
+    def _is_singular(self, candidate: Candidate, found: WrongPoint) -> bool:
         """Whether gradients are right again beside a point, so that only a search reports such a fault.
 
         Equal rows make a matrix singular. TensorFlow's own gradients of several ops that have a kink there
@@ -414,16 +397,16 @@ class Exploration:
         """
         if self.is_search:
             return False
-        pairs = [pair for pair in at_point.pairs if pair.label in wrong or not wrong]
+        pairs = [pair for pair in found.findings.pairs if pair.label in found.pairs or not found.pairs]
         is_nonfinite = all(pair.mismatch == "nonfinite" for pair in pairs)
         if is_nonfinite and self.is_narrow:
             return True
         if all(self.is_of_tensorflow(pair) for pair in pairs):
-            return not self._is_wrong_beside(candidate, wrong, 0.1)
+            return not self._is_wrong_beside(found, 0.1)
         return (
             is_nonfinite
             and not is_smooth(self.differenced, _stacked(candidate.point), self.mixed.free)[0]
-            and not self._is_wrong_beside(candidate, wrong)
+            and not self._is_wrong_beside(found)
         )
 
     def is_of_tensorflow(self, pair: PairResult) -> bool:
@@ -435,31 +418,26 @@ class Exploration:
         written = self.opener.written_ops(self.first, output, input_index)
         return written is not None and not written
 
-    def _is_meant(self, candidate: Candidate, wrong: set[str]) -> bool:
+    def _is_meant(self, candidate: Candidate, found: WrongPoint) -> bool:
         """Whether the spec excuses a side here that only special values take: those of a mask, say."""
-        sides = candidate.taken.intersection(self.field.sides)
         globs = [glob for glob, _ in self.opener.case.judging.unreached]
-        is_excused = any(matches(side, glob) for side in sides for glob in globs)
-        return is_excused and not self._is_wrong_beside(candidate, wrong)
+        is_excused = any(matches(side, glob) for side in candidate.taken for glob in globs)
+        return is_excused and not self._is_wrong_beside(found)
 
-    def wrong_pairs(self, at_point: Findings) -> dict[str, PairResult]:
-        """Return the pairs that are wrong at a chosen point, by label; see `wrong_pairs`."""
-        return wrong_pairs(at_point, self.findings)
-
-    def _is_wrong_beside(self, candidate: Candidate, wrong: set[str], spreads: float = _CLOSE) -> bool:
+    def _is_wrong_beside(self, found: WrongPoint, spreads: float = _CLOSE) -> bool:
         """Whether the same pairs are wrong beside a point, by up to this many spreads in each component."""
-        free, stacked = self.mixed.free, _stacked(candidate.point)
+        free, stacked = self.mixed.free, _stacked(found.point)
         vectors = free.pack(stacked)
         moved = vectors + spreads * free.spreads * self.generator.uniform(-1, 1, vectors.shape)
         # A limit throws components back.
         inside = free.clip(2 * free.clip(moved) - moved)
-        beside = self.judge_at(_point_at(free.unpack(inside, free.others(stacked)), 0))
-        return beside is None or bool(wrong & self.wrong_pairs(beside).keys())
+        beside = self._judge_at(_point_at(free.unpack(inside, stacked), 0))
+        return beside is None or bool(found.pairs.keys() & beside.pairs.keys())
 
-    def _describe_where(self, candidate: Candidate, wrong: set[str]) -> str:
+    def _describe_where(self, point: Point, found: WrongPoint) -> str:
         """Say what is special at a wrong point, if the gradient is right beside it."""
-        text = self.mixed.describe_specials(candidate.point)
-        if not text or self._is_wrong_beside(candidate, wrong):
+        text = self.mixed.describe_specials(point)
+        if not text or self._is_wrong_beside(replace(found, point=point)):
             return ""
         return (
             f"only where {text}: it is right as soon as these values move. Either a guard for this value is "
@@ -473,11 +451,12 @@ class Exploration:
             return
         at_point, case = self.wrong.findings, self.opener.case
         point = describe_point(case, self._base, self.wrong.point)
-        wrong, question = self.wrong_pairs(at_point), self.wrong.question
+        wrong, question = self.wrong.pairs, self.wrong.question
         note = "at a point where gradient and differences disagree; right at the sample points"
         lines = [note, *([self.wrong.note] if self.wrong.note else []), *point_lines(case, point)]
         # One question for each case.
-        told = {max(wrong, key=lambda label: wrong[label].error)} if question else wrong.keys()
+        worst = max(wrong, key=lambda label: wrong[label].error) if wrong else min(self.labels)
+        told = {worst} if question else wrong.keys()
 
         def judged(pair: PairResult) -> PairResult:
             if pair.label not in told or pair.order != self.order or pair.status is not Status.PASSED:

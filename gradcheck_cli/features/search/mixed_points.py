@@ -19,11 +19,7 @@ from typing import Any
 import numpy as np
 
 from gradcheck_cli.spec.case import Case, InputSpec, kind_of
-from gradcheck_cli.spec.values.constraints import (
-    Interval,
-    allowed_intervals,
-    distribution_of,
-)
+from gradcheck_cli.spec.values.constraints import Interval, allowed_intervals, distribution_of
 from gradcheck_cli.spec.values.draw_values import draw
 from gradcheck_cli.spec.words import SOURCES
 
@@ -66,6 +62,11 @@ class FreeInput:
     def size(self) -> int:
         """How many real components it has."""
         return math.prod(self.shape) * (2 if self.is_complex else 1)
+
+    def components(self, stack: Array) -> Array:
+        """Return a stack, (B, *shape), as real components, (B, size)."""
+        flat = stack.reshape(len(stack), -1)
+        return np.concatenate([flat.real, flat.imag], axis=1) if self.is_complex else flat
 
     def clip(self, values: Array) -> Array:
         """Return values, (B, size), each moved to the nearest allowed one."""
@@ -123,32 +124,19 @@ class FreeInputs:
 
     def pack(self, points: Mapping[int, Array]) -> Array:
         """Turn stacks of inputs, (B, *shape) by index, into vectors, (B, size)."""
-        flat = [np.empty((len(next(iter(points.values()))), 0))]
-        for part in self.parts:
-            values = points[part.index].reshape(len(points[part.index]), -1)
-            flat.append(np.concatenate([values.real, values.imag], axis=1) if part.is_complex else values)
-        return np.concatenate(flat, axis=1).astype(np.float64)
+        count = len(next(iter(points.values())))
+        own = [part.components(points[part.index]) for part in self.parts]
+        return np.concatenate([np.empty((count, 0)), *own], axis=1).astype(np.float64)
 
-    def unpack(self, vectors: Array, others: Mapping[int, Array]) -> dict[int, Array]:
-        """Turn vectors, (B, size), into stacks of inputs.
-
-        Args:
-            others: the other inputs, (B, *shape) or (1, *shape).
-        """
-        stacks = {
-            input_index: np.broadcast_to(stack, (len(vectors), *stack.shape[1:]))
-            for input_index, stack in others.items()
-        }
+    def unpack(self, vectors: Array, points: Mapping[int, Array]) -> dict[int, Array]:
+        """Turn vectors, (B, size), into stacks of inputs; those that may not be chosen are as in `points`."""
+        chosen = {part.index for part in self.parts}
+        stacks = {index: stack for index, stack in points.items() if index not in chosen}
         for part, own in zip(self.parts, self.split(vectors), strict=True):
             half = part.size // 2
             values = own[:, :half] + 1j * own[:, half:] if part.is_complex else own
             stacks[part.index] = values.reshape(len(vectors), *part.shape)
         return stacks
-
-    def others(self, points: Mapping[int, Array]) -> dict[int, Array]:
-        """Return the stacks of the inputs that may not be chosen."""
-        chosen = {part.index for part in self.parts}
-        return {input_index: stack for input_index, stack in points.items() if input_index not in chosen}
 
     def split(self, vectors: Array) -> list[Array]:
         """Split vectors, (B, size), into each input's components."""
@@ -163,24 +151,15 @@ class FreeInputs:
         """Return vectors with each component moved to the nearest allowed value."""
         return self.each(vectors, FreeInput.clip)
 
-    def _of_each(self, values: Sequence[float]) -> Array:
-        """Return a value of each input for each of its components, (size,)."""
-        return np.repeat(values, [part.size for part in self.parts])
-
     @property
     def spreads(self) -> Array:
         """Each component's standard deviation, (size,)."""
-        return self._of_each([part.spread for part in self.parts])
+        return np.repeat([part.spread for part in self.parts], [part.size for part in self.parts])
 
     @property
     def middles(self) -> Array:
         """Each component's middle, (size,)."""
-        return self._of_each([part.middle for part in self.parts])
-
-    @property
-    def unstated(self) -> Array:
-        """The index of each component's input; -1 if the spec says how far it goes."""
-        return self._of_each([-1 if part.is_stated else part.index for part in self.parts])
+        return np.repeat([part.middle for part in self.parts], [part.size for part in self.parts])
 
     def ties(self, vectors: Array, within: float = 0.0) -> Array:
         """Return which components of vectors, (B, size), are zero or equal another one of their input.
@@ -317,16 +296,17 @@ class MixedPoints:
 
         A special value lies beyond nothing, nor does its neighbour by a rounding.
         """
-        if not self.free.size:
+        farthest, size, name = _STATED, 0.0, ""
+        for part in self.free.parts:
+            values = part.components(np.asarray(point[part.index])[None])[0]
+            distances = np.abs(values - part.middle) / part.spread
+            is_special = np.isclose(values[:, None], self.specials, rtol=_ROUNDING, atol=0).any(axis=1)
+            distances[is_special] = 0.0
+            if not part.is_stated and distances.max() > farthest:
+                farthest, at = distances.max(), distances.argmax()
+                size, name = float(np.abs(values[at])), self.case.tensors[part.index].name
+        if not name:
             return ""
-        (values,) = self.free.pack({index: np.asarray(value)[None] for index, value in point.items()})
-        distances = np.abs(values - self.free.middles) / self.free.spreads
-        is_special = np.isclose(values[:, None], self.specials, rtol=_ROUNDING, atol=0).any(axis=1)
-        distances[is_special | (self.free.unstated < 0)] = 0.0
-        farthest = int(distances.argmax())
-        if distances[farthest] <= _STATED:
-            return ""
-        size, name = float(np.abs(values[farthest])), self.case.tensors[self.free.unstated[farthest]].name
         digit = 10.0 ** math.floor(math.log10(size))
         bound = f"{math.ceil(size / digit) * digit:g}"
         return (

@@ -118,7 +118,7 @@ def _explore(exploration: Exploration, spent: float) -> None:
     if exploration.field.calls_python:  # it may sleep
         seconds, own = _PYTHON, _own_clock()
     judged, began, rest = exploration.judged, own(), slice(None)
-    if exploration.field.calls_python or exploration.alone * _POINTS > seconds:
+    if exploration.field.calls_python or exploration.pace.point * _POINTS > seconds:
         exploration.look_at({index: stack[:_FIRST] for index, stack in points.items()})
         slow = (own() - began) * _POINTS / _FIRST / seconds
         rest = slice(_FIRST, _FIRST + (_POINTS - _FIRST) // 4 ** math.ceil(math.log(max(slow, 1.0), 4)))
@@ -179,7 +179,7 @@ def judge_samples(exploration: Exploration, samples: Sequence[int]) -> None:
         points = at.stacked([sample])
         if points:
             point = {index: stack[0] for index, stack in points.items()}
-            if exploration.judge(Candidate(0.0, point)):
+            if exploration.judge(Candidate(point)):
                 return
 
 
@@ -278,8 +278,7 @@ def _search_one_row(search: Exploration, seconds: float) -> Exploration | None:
         if at_point is None:
             return None
         # That a function takes one row isn't stated: a gradient of another form there is no finding.
-        wrong = row_search.wrong_pairs(at_point.findings)
-        if any(pair.mismatch in ("value", "nonfinite") for pair in wrong.values()):
+        if any(pair.mismatch in ("value", "nonfinite") for pair in at_point.pairs.values()):
             row_search.wrong = replace(at_point, note="with a batch of one")
             return row_search
     return None

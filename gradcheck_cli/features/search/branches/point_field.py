@@ -255,7 +255,7 @@ class Suspicion:
 def suspect(
     op: Operation,
     looked: PointsSeen,
-    points: Mapping[int, Array],
+    points: Points,
     free: FreeInputs,
     moving: tuple[np.random.Generator, float, Array],
 ) -> Suspicion:
@@ -272,21 +272,21 @@ def suspect(
     generator, step, ways = moving
     vectors = free.pack(points)
     moves = _draw_moves(vectors, free.spreads, generator, ways) * step
-    others = free.others(points)
     above = free.clip(vectors + moves)
     blocked = above == vectors
     if blocked.any():
         above = np.where(blocked, free.clip(vectors - moves), above)
-    distance = 2 * (above - vectors)
-    indices = _differentiable_outputs(op)
-    values: Sequence[Any] = op.evaluate(free.unpack(above, others))
-    ahead, here = [values[index] for index in indices], looked.values
-    if looked.op is not op:  # a backward pass's values may differ in their last bits
-        values = op.evaluate(free.unpack(vectors, others))
-        here = [values[index] for index in indices]
+
+    def values_at(vectors: Array, points: Points) -> list[Array]:
+        values = op.evaluate(free.unpack(vectors, points))
+        return [values[index] for index in _differentiable_outputs(op)]
+
+    ahead = values_at(above, points)
+    # A backward pass's values may differ in their last bits.
+    here = looked.values if looked.op is op else values_at(vectors, points)
     with np.errstate(all="ignore"):
         changes = [2 * (end - middle) for end, middle in zip(ahead, here, strict=True)]
-        seen = _compare(looked, free, (changes, here, []), distance)
+        seen = _compare(looked, free, (changes, here, []), 2 * (above - vectors))
         # Most points are right: only others need the other side, which shows kinks.
         rows = np.flatnonzero((seen.disagreement > _SCREENED) | seen.is_spoilt)
         if not len(rows):
@@ -295,12 +295,11 @@ def suspect(
         vectors, above = vectors[rows], above[rows]
         outer = 2 * vectors - above
         is_inside = (free.clip(outer) == outer).all(axis=1)
-        own_others = {index: stack if len(stack) == 1 else stack[rows] for index, stack in others.items()}
-        between = free.unpack(np.where(is_inside[:, None], outer, (vectors + above) / 2), own_others)
-        values = op.evaluate(between)
+        between = np.where(is_inside[:, None], outer, (vectors + above) / 2)
+        others = values_at(between, {index: stack[rows] for index, stack in points.items()})
         ahead, here = ([stack[rows] for stack in stacks] for stacks in (ahead, here))
         both, bends = [], []
-        for end, middle, other in zip(ahead, here, [values[index] for index in indices], strict=True):
+        for end, middle, other in zip(ahead, here, others, strict=True):
             inside = is_inside.reshape(-1, *[1] * (end.ndim - 1))
             both.append(np.where(inside, end - other, 2 * (end - middle)))
             bends.append(np.where(inside, end - 2 * middle + other, end - 2 * other + middle))
@@ -338,9 +337,7 @@ def _compare(
         gradient = looked.gradients[free_input.index]
         if gradient is None:
             continue
-        flat = _rows(gradient)
-        if free_input.is_complex:
-            flat = np.concatenate([flat.real, flat.imag], axis=1)
+        flat = free_input.components(gradient)
         products = flat.real * own
         analytic += products.sum(axis=1)
         size += np.abs(products, out=products).sum(axis=1)
@@ -376,7 +373,7 @@ def is_smooth(op: Operation, points: Mapping[int, Array], free: FreeInputs) -> A
     with its power of 1.5 beside `abs(x) ** 1.5`, and with the step itself at a kink. That of odd functions is
     0, but the slope grows where it is infinite, as beside `cbrt(x)`.
     """
-    vectors, others = free.pack(points), free.others(points)
+    vectors = free.pack(points)
     smooth = np.ones(len(vectors), bool)
     steps = STEP * np.maximum(np.abs(vectors), free.spreads)
     tiny = np.abs(vectors) < _TINY * free.spreads
@@ -388,7 +385,7 @@ def is_smooth(op: Operation, points: Mapping[int, Array], free: FreeInputs) -> A
         # At the end of a range, the function is looked at from there on.
         is_end = (free.clip(vectors - moves) != vectors - moves).any(axis=1, keepdims=True)
         long, short = (
-            [op.evaluate(free.unpack(vectors + (is_end + way) * size, others)) for way in (0, 1, -1)]
+            [op.evaluate(free.unpack(vectors + (is_end + way) * size, points)) for way in (0, 1, -1)]
             for size in (moves, moves / FINER)
         )
         for index in _differentiable_outputs(op):
