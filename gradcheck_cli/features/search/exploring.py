@@ -364,7 +364,7 @@ class Exploration:
 
         # What is wrong within what would be drawn is no question about the range.
         start = free.pack(stacked)[0]
-        near = self.mixed.draw_near(start)
+        near = self.mixed.draw_near(start[None])[0]
         start = near if not np.array_equal(near, start) and is_wrong(near) else start
         shrink(start, home, is_wrong, free.clip)
         return wrong

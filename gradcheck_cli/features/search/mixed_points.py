@@ -36,6 +36,16 @@ _STATED = 4.0
 # 16,000 normal values lies beyond. Farther out, a disagreement is a question about the range.
 
 
+_OF_STRUCTURE = 0.1  # how far a component of a structure, such as a probability, is moved at most
+FIRST = 1_000  # above any requested number of samples: indices of points that the spec didn't ask for
+_DRAWN = 24  # points of a batch that are drawn, of few points a quarter; the others are made from them
+_NAMED = 3  # special facts, in a message
+_HALF = 0.5  # the probability of each choice
+_TRIED = 4_096  # values that are drawn to see which an element may have
+_ROUNDING = 1e-6  # of a special value: its neighbour in float32 and in float64
+_SPECIAL = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
+
+
 def reach_of(low_precision: Sequence[str]) -> float:
     """Return how many spreads from the middle values may lie, for an op that computes in these dtypes.
 
@@ -46,27 +56,37 @@ def reach_of(low_precision: Sequence[str]) -> float:
 
 @dataclass(frozen=True)
 class FreeInput:
-    """One input whose elements may be chosen."""
+    """One input whose elements may be chosen, as a vector of real numbers."""
 
     index: int  # its index among the case's inputs
-    shape: tuple[int, ...]  # its shape
-    is_complex: bool  # whether each element has two parts; all real parts come first
-    intervals: tuple[Interval, ...]  # where each real component may lie, disjoint and ascending
-    middle: float  # the middle of the distribution
-    spread: float  # its standard deviation
+    tensor: InputSpec
+    intervals: tuple[Interval, ...]  # where each component may lie, disjoint and ascending
+    middle: float = 0.0  # the middle of the distribution
+    spread: float = _OF_STRUCTURE  # its standard deviation
     reach: float = math.inf  # the most that the root mean square of all distances may be, in spreads
     is_stated: bool = True  # whether the spec says how far it goes
     ends: tuple[float, ...] = ()  # the ends of its ranges, as the spec states them
 
     @property
+    def is_complex(self) -> bool:
+        """Whether each element has two components; all real parts come first."""
+        return kind_of(self.tensor.dtype) == "complex"
+
+    @property
     def size(self) -> int:
-        """How many real components it has."""
-        return math.prod(self.shape) * (2 if self.is_complex else 1)
+        """How many components it has."""
+        return math.prod(self.tensor.shape) * (2 if self.is_complex else 1)
 
     def components(self, stack: Array) -> Array:
-        """Return a stack, (B, *shape), as real components, (B, size)."""
+        """Return a stack, (B, *shape), as components, (B, size)."""
         flat = stack.reshape(len(stack), -1)
         return np.concatenate([flat.real, flat.imag], axis=1) if self.is_complex else flat
+
+    def stack(self, components: Array) -> Array:
+        """Return components, (B, size), as a stack, (B, *shape)."""
+        half = self.size // 2
+        values = components[:, :half] + 1j * components[:, half:] if self.is_complex else components
+        return values.reshape(len(components), *self.tensor.shape)
 
     def clip(self, values: Array) -> Array:
         """Return values, (B, size), each moved to the nearest allowed one."""
@@ -81,6 +101,15 @@ class FreeInput:
         distances = values - self.middle
         size = np.sqrt(np.mean(distances**2, axis=1, keepdims=True)) / (self.reach * self.spread)
         return np.where(size > 1, self.middle + distances / np.maximum(size, 1), values)
+
+    def are_tied(self, values: Array, within: float) -> Array:
+        """Return which of some values, (B, size), are zero or equal another one, up to a distance."""
+        order = np.argsort(values, axis=1)
+        near = np.diff(np.take_along_axis(values, order, axis=1), axis=1) <= within
+        tied = np.zeros(values.shape, bool)
+        ends = np.zeros((len(values), 1), bool)
+        np.put_along_axis(tied, order, np.hstack([near, ends]) | np.hstack([ends, near]), axis=1)
+        return tied | (np.abs(values) <= within)
 
 
 @dataclass(frozen=True)
@@ -109,17 +138,14 @@ class FreeInputs:
         for index, tensor in enumerate(case.tensors):
             is_drawn = not (tensor.is_stated or tensor.is_variable or tensor.symmetric)
             if index not in parts and is_drawn and tensor.is_differentiable and 0 not in tensor.shape:
-                low, high = (
-                    sign * math.inf if end is None else end
-                    for sign, end in zip((-1, 1), tensor.domain, strict=True)
-                )
-                is_complex = kind_of(tensor.dtype) == "complex"
-                parts[index] = FreeInput(index, tensor.shape, is_complex, ((low, high),), 0.0, _OF_STRUCTURE)
+                low, high = tensor.domain
+                ends = -math.inf if low is None else low, math.inf if high is None else high
+                parts[index] = FreeInput(index, tensor, (ends,))
         return FreeInputs(tuple(parts[index] for index in sorted(parts)))
 
     @property
     def size(self) -> int:
-        """How many real components there are."""
+        """How many components there are."""
         return sum(part.size for part in self.parts)
 
     def pack(self, points: Mapping[int, Array]) -> Array:
@@ -130,13 +156,8 @@ class FreeInputs:
 
     def unpack(self, vectors: Array, points: Mapping[int, Array]) -> dict[int, Array]:
         """Turn vectors, (B, size), into stacks of inputs; those that may not be chosen are as in `points`."""
-        chosen = {part.index for part in self.parts}
-        stacks = {index: stack for index, stack in points.items() if index not in chosen}
-        for part, own in zip(self.parts, self.split(vectors), strict=True):
-            half = part.size // 2
-            values = own[:, :half] + 1j * own[:, half:] if part.is_complex else own
-            stacks[part.index] = values.reshape(len(vectors), *part.shape)
-        return stacks
+        own = zip(self.parts, self.split(vectors), strict=True)
+        return {**points, **{part.index: part.stack(components) for part, components in own}}
 
     def split(self, vectors: Array) -> list[Array]:
         """Split vectors, (B, size), into each input's components."""
@@ -167,18 +188,7 @@ class FreeInputs:
         Args:
             within: how many spreads they may be off.
         """
-
-        def are_tied(part: FreeInput, own: Array) -> Array:
-            near = within * part.spread
-            order = np.argsort(own, axis=1)
-            ordered = np.take_along_axis(own, order, axis=1)
-            tied, same = np.zeros(own.shape, bool), np.zeros(own.shape, bool)
-            same[:, 1:] = ordered[:, 1:] - ordered[:, :-1] <= near
-            same[:, :-1] |= same[:, 1:]
-            np.put_along_axis(tied, order, same, axis=1)
-            return tied | (np.abs(own) <= near)
-
-        return self.each(vectors, are_tied).astype(bool)
+        return self.each(vectors, lambda part, own: part.are_tied(own, within * part.spread)).astype(bool)
 
 
 def _free_input(index: int, tensor: InputSpec, far: float) -> FreeInput | None:
@@ -191,32 +201,21 @@ def _free_input(index: int, tensor: InputSpec, far: float) -> FreeInput | None:
     if not is_normal and distribution.kind != "uniform":
         return None
     low, high = distribution.range
-    middle, spread = distribution.mean, distribution.stddev or 1.0
+    middle, spread = distribution.mean, distribution.stddev
     if is_normal:
-        width = (far if is_default else _STATED) * distribution.stddev
+        width = (far if is_default else _STATED) * spread
         low, high = middle - width, middle + width
     allowed = allowed_intervals(distribution, tensor.away_from, tensor.domain)
     return FreeInput(
         index,
-        tensor.shape,
-        kind == "complex",
+        tensor,
         tuple((max(a, low), min(b, high)) for a, b in allowed if max(a, low) < min(b, high)),
         middle,
-        spread,
+        spread or 1.0,
         1.0 if is_normal and not is_default else math.inf,
         not is_default or tensor.domain != (None, None),
         tuple(end for ends in allowed for end in ends if math.isfinite(end)),
     )
-
-
-FIRST = 1_000  # above any requested number of samples: indices of points that the spec didn't ask for
-_DRAWN = 24  # points of a batch that are drawn, of few points a quarter; the others are made from them
-_NAMED = 3  # special facts, in a message
-_HALF = 0.5  # the probability of each choice
-_TRIED = 4_096  # values that are drawn to see which an element may have
-_OF_STRUCTURE = 0.1  # how far a component of a structure, such as a probability, is moved at most
-_ROUNDING = 1e-6  # of a special value: its neighbour in float32 and in float64
-_SPECIAL = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
 
 
 class MixedPoints:
@@ -282,14 +281,13 @@ class MixedPoints:
 
     def are_ordinary(self, vectors: Array) -> Array:
         """Whether nothing is special about vectors, (B, size), and they lie within what would be drawn."""
-        near = np.abs(vectors - self.free.middles) <= _STATED * self.free.spreads
-        return np.asarray(near.all(axis=1) & ~self.free.ties(vectors).any(axis=1))
+        is_near = (self.draw_near(vectors) == vectors).all(axis=1)
+        return np.asarray(is_near & ~self.free.ties(vectors).any(axis=1))
 
-    def draw_near(self, vector: Array) -> Array:
-        """Return a vector, (size,), with each component that lies beyond moved to what would be drawn."""
+    def draw_near(self, vectors: Array) -> Array:
+        """Return vectors, (B, size), with each component that lies beyond moved to what would be drawn."""
         reach = _STATED * self.free.spreads
-        near = np.clip(vector, self.free.middles - reach, self.free.middles + reach)
-        return np.asarray(self.free.clip(near[None])[0])
+        return self.free.clip(np.clip(vectors, self.free.middles - reach, self.free.middles + reach))
 
     def describe_range(self, point: Mapping[int, Array]) -> str:
         """Ask about the range of the input that lies farthest beyond what the spec says; empty if none does.
@@ -304,7 +302,7 @@ class MixedPoints:
             distances[is_special] = 0.0
             if not part.is_stated and distances.max() > farthest:
                 farthest, at = distances.max(), distances.argmax()
-                size, name = float(np.abs(values[at])), self.case.tensors[part.index].name
+                size, name = float(np.abs(values[at])), part.tensor.name
         if not name:
             return ""
         digit = 10.0 ** math.floor(math.log10(size))
@@ -316,11 +314,17 @@ class MixedPoints:
 
     def describe_specials(self, point: Mapping[int, Array]) -> str:
         """Return what is special about a point, such as `x[2] == 0`; empty if nothing is."""
-        facts = [
-            text
-            for part in self.free.parts
-            for text in _specials_of(self.case.tensors[part.index].name, point[part.index], self.specials)
-        ]
+        equal, other = [], []
+        for part in self.free.parts:
+            names: dict[object, str] = {0.0: "0"}
+            for place, number in np.ndenumerate(point[part.index]):
+                own = f"{part.tensor.name}{list(map(int, place)) if place else ''}".replace(" ", "")
+                if number in names:
+                    equal.append(f"{own} == {names[number]}")
+                elif number in self.specials:
+                    other.append(f"{own} == {float(np.real(number)):g}")
+                names.setdefault(number, own)
+        facts = equal or other
         more = f" and {len(facts) - _NAMED} more" if len(facts) > _NAMED else ""
         return " and ".join(facts[:_NAMED]) + more
 
@@ -431,9 +435,9 @@ def _repeat_rows(context: _Context, rows: Array) -> Array:
     of_first = context.free.split(rows)[0][::3].copy()
 
     def change(part: FreeInput, own: Array) -> Array:
-        if len(part.shape) > 1:
+        if len(part.tensor.shape) > 1:
             # Of complex inputs, both parts apart.
-            slices = own.reshape(len(own), -1, own.shape[1] // part.shape[0])
+            slices = own.reshape(len(own), -1, own.shape[1] // part.tensor.shape[0])
             row, another = context.generator.integers(slices.shape[1], size=2)
             slices[0::4] = slices[0::4, :1]
             slices[1::4, row] = slices[1::4, another]
@@ -533,16 +537,3 @@ def _sharpen(stack: Array, generator: np.random.Generator, drawn: int) -> Array:
     moved = made[drawn:] ** powers.reshape(-1, *[1] * (made.ndim - 1))
     made[drawn:] = moved / moved.sum(axis=-1, keepdims=True)
     return made
-
-
-def _specials_of(name: str, value: Array, specials: tuple[float, ...]) -> list[str]:
-    equal, other = [], []
-    names: dict[object, str] = {0.0: "0"}
-    for place in np.ndindex(value.shape):
-        number, own = value[place].item(), f"{name}{list(place) if place else ''}".replace(" ", "")
-        if number in names:
-            equal.append(f"{own} == {names[number]}")
-        elif number in specials:
-            other.append(f"{own} == {float(np.real(number)):g}")
-        names.setdefault(number, own)
-    return equal or other
