@@ -8,7 +8,7 @@ their forwards do, and don't count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend.frames import is_guard_of_tensorflow, place_of_branch
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+from gradcheck_cli.tensorflow_backend.graph_path import ops_after, ops_before
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import CALLS
 
@@ -128,27 +129,37 @@ def find_branches(op: GraphOperation) -> Branches:
         id(tensor): f"d{op.outputs[output_index].name}"
         for tensor, output_index in zip(graph.upstreams, graph.sources, strict=True)
     }
-    moved = _follow([*trace.inputs, *graph.upstreams, *trace.held.draws])
+    moving = _moving(graph.function.graph, [*trace.inputs, *graph.upstreams, *trace.held.draws])
     for own in _needed_ops(graph.function.graph, graph.results):
         part = "forward" if own in graph.forward_ops else "gradient"
-        watched = _watch(own, moved, names, part)
+        watched = _watch(own, moving, names, part)
         if watched is not None and len(branches.watched) < _MOST_BRANCHES:
             branches.watched.append(watched)
         branches.constants += _numbers_of(own)
-        for inner, inner_moved in _inside(own) if any(id(tensor) in moved for tensor in own.outputs) else ():
+        for inner, inner_moving in _inside(own) if own in moving else ():
             branches.constants += _numbers_of(inner)
-            if _watch(inner, inner_moved, {}, part) is not None:
+            if _watch(inner, inner_moving, {}, part) is not None:
                 branches.closed.add(own.name)
     return branches
 
 
-def _needed_ops(graph: Any, results: Iterable[Any]) -> list[Any]:
-    needed = needed_by(results)
+# Ops whose result is a shape, which is no value.
+_SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"})
+
+
+def _moving(graph: Any, inputs: Sequence[Any]) -> set[Any]:
+    """Return the ops of a graph whose results move with some inputs, including those of the inputs."""
+    shapes = [output for op in graph.get_operations() if op.type in _SHAPES for output in op.outputs]
+    return ops_after(inputs, shapes) | {tensor.op for tensor in inputs}
+
+
+def _needed_ops(graph: Any, results: Sequence[Any]) -> list[Any]:
+    needed = set(ops_before(results))
     return [op for op in graph.get_operations() if op in needed]
 
 
-def _inside(op: Any) -> Iterator[tuple[Any, set[int]]]:
-    """Yield the ops in the bodies of an op, with the ids of the tensors there that arguments move.
+def _inside(op: Any) -> Iterator[tuple[Any, set[Any]]]:
+    """Yield the ops in the bodies of an op, with those there that arguments move.
 
     None if the graph of a body isn't known or is compiled.
     """
@@ -157,22 +168,22 @@ def _inside(op: Any) -> Iterator[tuple[Any, set[int]]]:
     for function in functions:
         body = private_graphs.body_named(op.graph, function.name)
         if body is not None:
-            moved = _follow(body.inputs)
+            moving = _moving(body, body.inputs)
             for inner in _needed_ops(body, body.outputs):
-                yield inner, moved
+                yield inner, moving
                 yield from _inside(inner)
 
 
-def _watch(op: Any, moved: Collection[int], names: Mapping[int, str], part: str) -> Watched | None:
+def _watch(op: Any, moving: set[Any], names: Mapping[int, str], part: str) -> Watched | None:
     """Return an op as a branch; `None` if it doesn't branch, or not on what moves."""
-    kind = _kind_of(op) if any(id(tensor) in moved for tensor in op.outputs) else None
+    kind = _kind_of(op) if op in moving else None
     place = "" if kind is None else place_of_branch(op)
     if kind is None or not place:
         return None
     tensors = (op.outputs[0],) if kind.is_output else tuple(op.inputs[index] for index in kind.inputs)
     # A loop whose rounds nothing counts; or a side that a shape or a constant decides.
     is_loop = kind.sides == ROUNDS
-    is_fixed = tensors[0].dtype != tf.int32 if is_loop else not any(id(tensor) in moved for tensor in tensors)
+    is_fixed = tensors[0].dtype != tf.int32 if is_loop else moving.isdisjoint(tensor.op for tensor in tensors)
     # `reduce_logsumexp` has a guard: no finite values take its other side.
     if is_fixed or (tensors[0].op.type == "IsFinite" and is_guard_of_tensorflow(tensors[0].op)):
         return None
@@ -197,18 +208,6 @@ def _kind_of(op: Any) -> Kind | None:
         return kind
     deciding = [op.inputs[index].dtype for index in kind.inputs]
     return kind if all(dtype.is_floating or dtype == tf.bool for dtype in deciding) else None
-
-
-def needed_by(tensors: Iterable[Any]) -> set[Any]:
-    """Return the ops from which some tensors are computed."""
-    needed: set[Any] = set()
-    waiting = [tensor.op for tensor in tensors]
-    while waiting:
-        op = waiting.pop()
-        if op not in needed:
-            needed.add(op)
-            waiting += [tensor.op for tensor in op.inputs]
-    return needed
 
 
 _LONGEST = 40  # characters of a condition
@@ -259,19 +258,3 @@ def _numbers_of(op: Any) -> list[float]:
     if value.dtype.kind not in "fiu" or value.size > _MOST_NUMBERS:
         return []
     return [float(number) for number in np.ravel(value) if np.isfinite(number)]
-
-
-_SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"})
-
-
-def _follow(tensors: Iterable[Any]) -> set[int]:
-    """Return the ids of the tensors that move with some tensors, including these. A shape isn't a value."""
-    waiting = list(tensors)
-    moved = {id(tensor) for tensor in waiting}
-    while waiting:
-        for user in waiting.pop().consumers():
-            if user.type not in _SHAPES:
-                new = [tensor for tensor in user.outputs if id(tensor) not in moved]
-                moved.update(map(id, new))
-                waiting += new
-    return moved

@@ -21,13 +21,14 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.features.search.branches.graph_branches import ROUNDS, Key, Side, find_branches, needed_by
+from gradcheck_cli.features.search.branches.graph_branches import ROUNDS, Key, Side, find_branches
 from gradcheck_cli.features.search.branches.python_branches import constants_in, python_sides, watch_python
 from gradcheck_cli.features.search.mixed_points import FreeInputs
 from gradcheck_cli.gate import Branch
 from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched
+from gradcheck_cli.tensorflow_backend.graph_path import ops_before
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_shapes, run_error
 
@@ -136,7 +137,7 @@ class PointField:
     @cached_property
     def calls_python(self) -> bool:
         """Whether the forward or the gradient calls Python code of the user's."""
-        return any(op.type in PY_FUNC_TYPES for op in needed_by(self._op.traced.vjp_trace.whole.results))
+        return any(op.type in PY_FUNC_TYPES for op in ops_before(self._op.traced.vjp_trace.whole.results))
 
     @property
     def most(self) -> int:
