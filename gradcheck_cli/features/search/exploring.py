@@ -28,6 +28,7 @@ from gradcheck_cli.features.search.branches.point_field import (
     FINER,
     STEP,
     PointField,
+    PointsSeen,
     Suspicion,
     is_smooth,
     matches,
@@ -85,6 +86,7 @@ _SUSPICIOUS = 3e-5  # the least relative disagreement of gradient and difference
 _USUAL = 30.0  # times their disagreement at most points, where all is right
 _JUDGED = 10**9  # where the indices of judged points start
 _DOUBTED = 32  # points of a batch that are compared again
+_OTHER = 12_000  # added to a point's index where it is looked at again: another upstream
 _WORK = 4  # points that the judge may evaluate for each that is looked at
 _CLOSE = 1e-3  # spreads: two values that near may be at a tie as far as differences show
 _NEARER = 24  # points that are judged to find one nearer to the sample point
@@ -184,12 +186,13 @@ class Exploration:
         for sample in samples:
             with self.pace.timed(1), self.opener.at(sample):
                 looked = self.field.look(self.first.traced.at.stacked([sample]), [sample])
-            self._see(looked.taken[0])
-            self.within |= looked.taken[0]
+            sides = looked.sides([0])
+            self._see(sides)
+            self.within |= sides
 
-    def _see(self, taken: Collection[Side]) -> None:
+    def _see(self, sides: Collection[Side]) -> None:
         """Count the sides that points take at which a gradient was tested."""
-        self.field.seen |= set(taken) if self.labels else set()
+        self.field.seen |= set(sides) if self.labels else set()
 
     def excuse_faults(self) -> Iterator[str]:
         """Yield which excuses for unseen sides aren't true, in words."""
@@ -234,19 +237,12 @@ class Exploration:
 
     def _compare(self, points: dict[int, Array], count: int) -> None:
         """Compare gradient and differences at some points, and keep those that go on to disagree."""
-        looked = self.field.look(points, range(count))
+        looked, suspicion = self._suspect(points, range(count), STEP)
         self.points += count
         vectors = self.mixed.free.pack(points)
-        self.within.update(*(looked.taken[row] for row in np.flatnonzero(self.mixed.are_ordinary(vectors))))
-        if not self.may_compare:
+        self.within |= looked.sides(self.mixed.are_ordinary(vectors))
+        if suspicion is None:
             return
-        suspicion = suspect(
-            self.differenced,
-            looked,
-            points,
-            self.mixed.differenced,
-            (self.generator, STEP, np.arange(count)),
-        )
         threshold = max(self.threshold, min(_USUAL * float(np.median(suspicion.disagreement)), 0.1))
         self.largest = max(self.largest, float(suspicion.disagreement.max(initial=0.0)))
         self.spoilt += int(suspicion.is_spoilt.sum())
@@ -255,20 +251,30 @@ class Exploration:
         matters = slopes > MATTERS * np.median(slopes) / np.maximum(suspicion.disagreement, threshold)
         doubtful = np.flatnonzero(matters & (suspicion.disagreement > threshold) | suspicion.is_spoilt)
         rows = self._persisting(points, doubtful[:_DOUBTED], suspicion, threshold)
-        agreeing = set(range(count)) - {*rows, *doubtful[_DOUBTED:]}
-        self._see(set().union(*(looked.taken[row] for row in agreeing)))
+        agrees = np.ones(count, bool)
+        agrees[[*rows, *doubtful[_DOUBTED:]]] = False
+        self._see(looked.sides(agrees))
         special = self.mixed.free.ties(vectors, _CLOSE) | np.isin(vectors, self.mixed.specials)
         may_have_kink = suspicion.is_bent | special.any(axis=1)
         self.candidates += [
             Candidate(
                 _point_at(points, row),
                 float(suspicion.disagreement[row]),
-                frozenset(looked.taken[row]),
+                looked.sides([row]),
                 bool(may_have_kink[row]),
                 bool(suspicion.is_spoilt[row]),
             )
             for row in rows
         ]
+
+    def _suspect(
+        self, points: dict[int, Array], seeds: Sequence[int], step: float
+    ) -> tuple[PointsSeen, Suspicion | None]:
+        """Look at points, and compare gradients and differences there, if they can be compared."""
+        looked = self.field.look(points, seeds)
+        moving = self.generator, step, np.array(seeds)
+        free = self.mixed.differenced
+        return looked, suspect(self.differenced, looked, points, free, moving) if self.may_compare else None
 
     def _persisting(
         self, points: dict[int, Array], rows: Array, before: Suspicion, threshold: float
@@ -278,17 +284,17 @@ class Exploration:
         A gradient that isn't finite counts where the function is smooth.
         """
         own = {index: stack[rows] for index, stack in points.items()}
-        if not len(rows):
-            return rows
         with suppress(*ERRORS):
-            looked = self.field.look(own, [10_000 + int(row) for row in rows])
-            again = suspect(
-                self.differenced, looked, own, self.mixed.differenced, (self.generator, STEP / FINER, rows)
+            again = (
+                self._suspect(own, [_OTHER + int(row) for row in rows], STEP / FINER)[1]
+                if len(rows)
+                else None
             )
-            is_spoilt = again.is_spoilt & before.is_spoilt[rows]
-            if is_spoilt.any():
-                is_spoilt &= is_smooth(self.differenced, own, self.mixed.differenced)
-            return rows[(again.disagreement > threshold) | is_spoilt]
+            if again is not None:
+                is_spoilt = again.is_spoilt & before.is_spoilt[rows]
+                if is_spoilt.any():
+                    is_spoilt &= is_smooth(self.differenced, own, self.mixed.differenced)
+                return rows[(again.disagreement > threshold) | is_spoilt]
         return rows[:0]
 
     # Judging them.

@@ -349,153 +349,157 @@ class MixedPoints:
             rest = np.take_along_axis(vectors[:drawn], mixed, axis=0)
             ends = [end for part in self.free.parts for end in part.ends]
             specials = np.array([*self.specials, *ends])
-            context = _Context(self.free, specials, vectors[0], generator, min(self.far / 2, 30.0))
-            turns = np.array(_TURNS)[np.arange(len(rest)) % len(_TURNS)]
+            patterns = _Patterns(self.free, specials, vectors[0], generator, min(self.far / 2, 30.0))
+            turns = np.arange(len(rest)) % len(_TURNS)
             # Every other point has a second pattern: a large value beside a tiny one.
-            second = np.where(np.arange(len(rest)) % 2, generator.choice(_SECOND, len(rest)), -1)
+            second = np.where(np.arange(len(rest)) % 2, generator.integers(len(_SECOND), size=len(rest)), -1)
             with np.errstate(over="ignore", invalid="ignore"):  # clipped below
-                for choices in (turns, second):
-                    for turn in np.unique(choices[choices >= 0]):
-                        rest[choices == turn] = _PATTERNS[turn](context, rest[choices == turn])
+                for names, choices in ((_TURNS, turns), (_SECOND, second)):
+                    chosen = np.array([*names, ""])[choices]
+                    for name in np.unique(chosen[choices >= 0]):
+                        rest[chosen == name] = getattr(patterns, name)(rest[chosen == name])
             vectors[drawn:] = rest
         return self.free.unpack(self.free.clip(self.free.each(vectors, FreeInput.draw_in)), {})
-
-
-@dataclass
-class _Context:
-    """What patterns need to know."""
-
-    free: FreeInputs
-    specials: Array
-    base: Array  # (size,) a vector of which others differ in one component
-    generator: np.random.Generator
-    most: float  # how many times as far from the middle as drawn values may lie
-
-    def some(self, rows: Array, values: Array) -> Array:
-        """Return rows with other values of one component, of half or of all."""
-        share = np.array([1.01 / rows.shape[1], 0.5, 1.01])[np.arange(len(rows)) % 3][:, None]
-        return np.where(self.generator.random(rows.shape) < share, values, rows)
-
-    def signs(self, shape: tuple[int, ...]) -> Array:
-        """Return random signs."""
-        return np.where(self.generator.random(shape) < _HALF, 1.0, -1.0)
-
-    def beside(self, shape: tuple[int, ...]) -> Array:
-        """Return special values, and values at all distances from them."""
-        values = self.generator.choice(self.specials, shape)
-        size = np.maximum(np.abs(values), self.free.spreads) * 10.0 ** self.generator.uniform(-16, -1, shape)
-        return np.asarray(values + size * self.signs(shape))
-
-
-def _scale(context: _Context, rows: Array) -> Array:
-    factors = np.minimum([10.0, 0.1, 3.0, 30.0], context.most)[np.arange(len(rows)) % 4]
-    return np.asarray(context.free.middles + factors[:, None] * (rows - context.free.middles))
-
-
-def _set_special(context: _Context, rows: Array) -> Array:
-    values = context.generator.choice(context.specials, rows.shape)
-    values[::2] *= np.arange(len(values[::2]))[:, None] % 2  # zero is the most frequent of them
-    return context.some(rows, values)
-
-
-def _set_beside(context: _Context, rows: Array) -> Array:
-    return context.some(rows, context.beside(rows.shape))
-
-
-def _make_tiny(context: _Context, rows: Array) -> Array:
-    """Scale by a power of ten, each point by another one; all components or some."""
-    # Series beside closed forms end at 1e-2 to 1e-5, and are worst there: half of the points are that near.
-    least = np.where(np.arange(len(rows)) % 2, -5.0, -14.0)[:, None]
-    return context.some(rows, rows * 10.0 ** context.generator.uniform(least, -1, (len(rows), 1)))
-
-
-def _tie(context: _Context, rows: Array) -> Array:
-    """Make two components of an input equal, in every other point all of them; some with opposite signs.
-
-    Every other four are nearly so.
-    """
-
-    def change(_: FreeInput, own: Array) -> Array:
-        order = context.generator.permuted(np.tile(np.arange(own.shape[1]), (len(own), 1)), axis=1)
-        every = np.arange(len(own))
-        own[every, order[:, 0]] = own[every, order[:, -1]]
-        own[::4] = own[::4, :1]
-        own[1::4] = own[1::4, :1] * context.signs(own[1::4].shape)
-        return own
-
-    near = np.arange(len(rows))[:, None] // 4 % 2
-    distance = near * 10.0 ** context.generator.uniform(-15, -2, (len(rows), 1))
-    noise = distance * context.free.spreads * context.generator.standard_normal(rows.shape)
-    return context.free.each(rows, change) + noise
-
-
-def _repeat_rows(context: _Context, rows: Array) -> Array:
-    """Make slices of an input along its first axis the same, or zero; inputs of one shape equal."""
-    first = context.free.parts[0]
-    of_first = context.free.split(rows)[0][::3].copy()
-
-    def change(part: FreeInput, own: Array) -> Array:
-        if len(part.tensor.shape) > 1:
-            # Of complex inputs, both parts apart.
-            slices = own.reshape(len(own), -1, own.shape[1] // part.tensor.shape[0])
-            row, another = context.generator.integers(slices.shape[1], size=2)
-            slices[0::4] = slices[0::4, :1]
-            slices[1::4, row] = slices[1::4, another]
-            slices[2::4, row] = 0.0
-            slices[3::4] *= context.generator.integers(2, size=slices[3::4].shape[:2])[..., None]
-        if part.size == first.size:
-            own[::3] = of_first if part is not first else own[::3]
-        return own
-
-    return context.free.each(rows, change)
-
-
-def _sort(context: _Context, rows: Array) -> Array:
-    """Sort components, ascending or descending."""
-
-    def change(_: FreeInput, own: Array) -> Array:
-        own.sort(axis=1)
-        own[::2] = own[::2, ::-1].copy()
-        return own
-
-    return context.free.each(rows, change)
 
 
 # Signs that repeat: all the same, alternating, and whatever else has a period of up to four.
 _SIGNS = [signs for period in range(1, 5) for signs in itertools.product((-1.0, 1.0), repeat=period)]
 
 
-def _set_signs(context: _Context, rows: Array) -> Array:
-    """Set signs that repeat, and then random ones."""
-    signs = context.signs(rows.shape)
-    for row, repeated in zip(signs, _SIGNS, strict=False):
-        row[:] = np.resize(repeated, len(row))
-    return np.asarray(context.free.middles + np.abs(rows - context.free.middles) * signs)
+@dataclass
+class _Patterns:
+    """Ways to change vectors, (B, size)."""
+
+    free: FreeInputs
+    specials: Array
+    base: Array  # (size,) a vector of which others differ in few components
+    generator: np.random.Generator
+    most: float  # how many times as far from the middle as drawn values may lie
+
+    def _signs(self, shape: tuple[int, ...]) -> Array:
+        return np.where(self.generator.random(shape) < _HALF, 1.0, -1.0)
+
+    def _some(self, rows: Array, values: Array) -> Array:
+        """Return rows with other values of one component, of half or of all."""
+        share = np.array([1.01 / rows.shape[1], 0.5, 1.01])[np.arange(len(rows)) % 3][:, None]
+        return np.where(self.generator.random(rows.shape) < share, values, rows)
+
+    def _beside(self, shape: tuple[int, ...]) -> Array:
+        """Return special values, and values at all distances from them."""
+        values = self.generator.choice(self.specials, shape)
+        size = np.maximum(np.abs(values), self.free.spreads) * 10.0 ** self.generator.uniform(-16, -1, shape)
+        return np.asarray(values + size * self._signs(shape))
+
+    def scale(self, rows: Array, factors: Sequence[float] = (10.0, 0.1, 3.0, 30.0)) -> Array:
+        """Move all components away from the middle, or towards it."""
+        own = np.minimum(factors, self.most)[np.arange(len(rows)) % len(factors)]
+        return np.asarray(self.free.middles + own[:, None] * (rows - self.free.middles))
+
+    def set_special(self, rows: Array) -> Array:
+        """Set special values."""
+        values = self.generator.choice(self.specials, rows.shape)
+        values[::2] *= np.arange(len(values[::2]))[:, None] % 2  # zero is the most frequent of them
+        return self._some(rows, values)
+
+    def set_beside(self, rows: Array) -> Array:
+        """Set values beside special ones."""
+        return self._some(rows, self._beside(rows.shape))
+
+    def make_tiny(self, rows: Array) -> Array:
+        """Scale by a power of ten, each point by another one; all components or some."""
+        # Series beside closed forms end at 1e-2 to 1e-5, and are worst there: half of the points are near.
+        least = np.where(np.arange(len(rows)) % 2, -5.0, -14.0)[:, None]
+        return self._some(rows, rows * 10.0 ** self.generator.uniform(least, -1, (len(rows), 1)))
+
+    def mix(self, rows: Array) -> Array:
+        """Let each component be of another kind: far, tiny, special, beside a special value."""
+        kinds = self.generator.integers(5, size=rows.shape)
+        special = self.generator.choice(self.specials, rows.shape)
+        tiny = rows * 10.0 ** self.generator.uniform(-14, -2, rows.shape)
+        kinds_of_value = rows, self.scale(rows, (3.0, 10.0, 30.0)), tiny, special, self._beside(rows.shape)
+        return np.asarray(np.choose(kinds, kinds_of_value))
+
+    def change_few(self, rows: Array) -> Array:
+        """Differ from one draw in one component, or in up to three, each of another kind."""
+        few = np.array([1, 1, 2, 3])[np.arange(len(rows)) % 4][:, None]
+        order = self.generator.permuted(np.tile(np.arange(rows.shape[1]), (len(rows), 1)), axis=1)
+        return np.where(order < few, self.mix(rows), self.base)
+
+    def tie(self, rows: Array) -> Array:
+        """Make two components of an input equal, in every other point all of them; some with opposite signs.
+
+        Every other four are nearly so.
+        """
+
+        def change(_: FreeInput, own: Array) -> Array:
+            order = self.generator.permuted(np.tile(np.arange(own.shape[1]), (len(own), 1)), axis=1)
+            every = np.arange(len(own))
+            own[every, order[:, 0]] = own[every, order[:, -1]]
+            own[::4] = own[::4, :1]
+            own[1::4] = own[1::4, :1] * self._signs(own[1::4].shape)
+            return own
+
+        near = np.arange(len(rows))[:, None] // 4 % 2
+        distance = near * 10.0 ** self.generator.uniform(-15, -2, (len(rows), 1))
+        noise = distance * self.free.spreads * self.generator.standard_normal(rows.shape)
+        return self.free.each(rows, change) + noise
+
+    def repeat_rows(self, rows: Array) -> Array:
+        """Make slices of an input along its first axis the same, or zero; inputs of one shape equal."""
+        first = self.free.parts[0]
+        of_first = self.free.split(rows)[0][::3].copy()
+
+        def change(part: FreeInput, own: Array) -> Array:
+            if len(part.tensor.shape) > 1:
+                # Of complex inputs, both parts apart.
+                slices = own.reshape(len(own), -1, own.shape[1] // part.tensor.shape[0])
+                row, another = self.generator.integers(slices.shape[1], size=2)
+                slices[0::4] = slices[0::4, :1]
+                slices[1::4, row] = slices[1::4, another]
+                slices[2::4, row] = 0.0
+                slices[3::4] *= self.generator.integers(2, size=slices[3::4].shape[:2])[..., None]
+            if part.size == first.size:
+                own[::3] = of_first if part is not first else own[::3]
+            return own
+
+        return self.free.each(rows, change)
+
+    def sort(self, rows: Array) -> Array:
+        """Sort components, ascending or descending; every other two by size, with signs that repeat."""
+
+        def change(_: FreeInput, own: Array) -> Array:
+            own.sort(axis=1)
+            own[::2] = own[::2, ::-1].copy()
+            return own
+
+        by_size = np.arange(len(rows)) // 2 % 2 == 1
+        rows[by_size] = np.abs(rows[by_size])
+        rows = self.free.each(rows, change)
+        rows[by_size] = self.set_signs(rows[by_size])
+        return rows
+
+    def set_signs(self, rows: Array) -> Array:
+        """Set signs that repeat, and then random ones."""
+        signs = self._signs(rows.shape)
+        for row, repeated in zip(signs, _SIGNS, strict=False):
+            row[:] = np.resize(repeated, len(row))
+        return np.asarray(self.free.middles + np.abs(rows - self.free.middles) * signs)
+
+    def round(self, rows: Array) -> Array:
+        """Round to whole numbers, or to halves; every other two lie all beside them."""
+        every = np.arange(len(rows))[:, None]
+        whole = np.round(rows * (1 + every % 2)) / (1 + every % 2)
+        near = every // 2 % 2 * 10.0 ** self.generator.uniform(-15, -2, (len(rows), 1))
+        return np.asarray(whole * (1 + near * self._signs((len(rows), 1))))
 
 
-def _change_one(context: _Context, rows: Array) -> Array:
-    """Differ from one draw in one component, which lies anywhere."""
-    at = np.arange(len(rows)), context.generator.integers(rows.shape[1], size=len(rows))
-    sizes = context.generator.choice([1.0, 3.0, 10.0, 30.0, 100.0], len(rows)).clip(max=context.most)
-    made = np.tile(context.base, (len(rows), 1))
-    far = context.free.middles + sizes[:, None] * (rows - context.free.middles)
-    made[at] = np.where(np.arange(len(rows)) % 2, far[at], context.beside(rows.shape)[at])
-    return made
-
-
-def _round(_context: _Context, rows: Array) -> Array:
-    """Round to whole numbers, or to halves."""
-    parts = 1 + np.arange(len(rows))[:, None] % 2
-    return np.asarray(np.round(rows * parts) / parts)
-
-
-_PATTERNS: tuple[Callable[[_Context, Array], Array], ...] = (
-    *(_scale, _change_one, _set_signs, _set_special, _set_beside, _tie, _sort, _make_tiny, _repeat_rows),
-    _round,
+# Which pattern each point has, in turns; and those that may follow another one, in the same point.
+_TURNS = (
+    *("scale", "change_few", "set_signs", "set_special", "set_beside", "tie", "sort", "make_tiny"),
+    *("set_signs", "set_special", "mix", "repeat_rows", "set_signs", "change_few", "make_tiny", "tie"),
+    *("set_beside", "round", "scale", "mix", "round"),
 )
-# Which pattern each point has, in turns.
-_TURNS = (0, 1, 2, 3, 4, 5, 6, 7, 2, 3, 0, 8, 2, 1, 7, 5, 4, 9, 0, 7)
-_SECOND = (0, 2, 3, 4, 7)  # those that may follow another one, in the same point
+_SECOND = ("scale", "set_signs", "set_special", "set_beside", "make_tiny", "round")
 
 
 def _values_of(case: Case, tensor: InputSpec) -> Array:
@@ -532,8 +536,12 @@ def _edit(stack: Array, pool: Array, generator: np.random.Generator, drawn: int)
 
 def _sharpen(stack: Array, generator: np.random.Generator, drawn: int) -> Array:
     """Return probabilities, some of which lie nearer to the middle or to a corner."""
-    powers = 10.0 ** generator.uniform(-1.0, 1.0, len(stack) - drawn)
-    made = np.array(stack)
-    moved = made[drawn:] ** powers.reshape(-1, *[1] * (made.ndim - 1))
-    made[drawn:] = moved / moved.sum(axis=-1, keepdims=True)
+    made, count = np.array(stack), len(stack) - drawn
+    shape = (count, *[1] * (made.ndim - 1))
+    moved = made[drawn:] ** (10.0 ** generator.uniform(-1.0, 1.0, shape))
+    moved /= moved.sum(axis=-1, keepdims=True)
+    # Every other point lies beside a corner.
+    rest = np.where(np.arange(count) % 2, 10.0 ** generator.uniform(-8, 0, count), 1.0).reshape(shape)
+    corners = np.eye(made.shape[-1])[generator.integers(made.shape[-1], size=made[drawn:].shape[:-1])]
+    made[drawn:] = rest * moved + (1 - rest) * corners
     return made

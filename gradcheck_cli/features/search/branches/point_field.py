@@ -63,18 +63,22 @@ class PointsSeen:
     """What was seen at some points."""
 
     op: GraphOperation
-    taken: list[set[Side]]  # (B,) the sides that are taken
+    taken: Mapping[Side, Array]  # where each side is taken, (B,) of booleans
     is_finite: Array  # (B,) whether every output is finite
     values: list[Array]  # of each differentiable output, (B, *shape)
     upstreams: list[Array]  # of the same, (B, *shape)
     # what the upstreams are pulled back to for each input, (B, *shape); `None` for no path
     gradients: list[Array | None]
 
+    def sides(self, rows: Any) -> frozenset[Side]:
+        """Return the sides that some of the points take."""
+        return frozenset(side for side, is_taken in self.taken.items() if is_taken[rows].any())
+
     def at(self, rows: Array) -> PointsSeen:
         """Return what was seen at some of the points, sides aside."""
         values, upstreams = ([stack[rows] for stack in stacks] for stacks in (self.values, self.upstreams))
         gradients = [None if stack is None else stack[rows] for stack in self.gradients]
-        return PointsSeen(self.op, [], self.is_finite[rows], values, upstreams, gradients)
+        return PointsSeen(self.op, {}, self.is_finite[rows], values, upstreams, gradients)
 
 
 class PointField:
@@ -158,7 +162,7 @@ class PointField:
         graph = self._op.traced.vjp_trace.whole
         if not graph.sources:  # no gradient, so nothing to see
             blank: list[Array | None] = [None] * len(self._op.inputs)
-            return PointsSeen(self._op, [set() for _ in seeds], np.ones(len(seeds), bool), [], [], blank)
+            return PointsSeen(self._op, {}, np.ones(len(seeds), bool), [], [], blank)
         infos = [self._op.outputs[output_index] for output_index in graph.sources]
         generator = np.random.default_rng(list(seeds))
         upstreams = [generator.standard_normal((len(seeds), *info.shape)) for info in infos]
@@ -168,7 +172,7 @@ class PointField:
         for value in results[:count]:
             if value.dtype.kind in "fc":
                 is_finite &= np.isfinite(value).reshape(len(seeds), -1).all(axis=1)
-        taken = [own if is_known else set() for own, is_known in zip(taken, is_finite, strict=True)]
+        taken = {side: is_taken & is_finite for side, is_taken in taken.items()}
         outputs = [results[output_index] for output_index in graph.sources]
         return PointsSeen(
             self._op, taken, is_finite, outputs, upstreams, self._add_gradients(results[count:])
@@ -189,7 +193,7 @@ class PointField:
                 sums[input_index] = gradient if before is None else before + gradient
         return sums
 
-    def _look(self, points: Points, upstreams: Sequence[Array]) -> tuple[list[Array], list[set[Side]]]:
+    def _look(self, points: Points, upstreams: Sequence[Array]) -> tuple[list[Array], dict[Side, Array]]:
         """Return the results, (B, ...) each, and the sides taken at each point; NaN where a call raises."""
         count = len(next(iter((*points.values(), *upstreams))))
         if count == 1 or not self.calls_python:  # Python is watched point by point
@@ -197,15 +201,20 @@ class PointField:
                 return self._call(points, upstreams)
         if count == 1:
             inputs = [self._op.inputs[input_index] for input_index in self._pulled]
-            return [np.full((1, *info.shape), np.nan) for info in (*self._op.outputs, *inputs)], [set()]
+            return [np.full((1, *info.shape), np.nan) for info in (*self._op.outputs, *inputs)], {}
         halves = [
             self._look({index: stack[half] for index, stack in points.items()}, [u[half] for u in upstreams])
             for half in (slice(count // 2), slice(count // 2, None))
         ]
         (first, taken), (second, more) = halves
-        return [np.concatenate(both) for both in zip(first, second, strict=True)], taken + more
+        none = np.zeros(count // 2, bool), np.zeros(count - count // 2, bool)
+        sides = {
+            side: np.concatenate([taken.get(side, none[0]), more.get(side, none[1])])
+            for side in {**taken, **more}
+        }
+        return [np.concatenate(both) for both in zip(first, second, strict=True)], sides
 
-    def _call(self, points: Points, upstreams: Sequence[Array]) -> tuple[list[Array], list[set[Side]]]:
+    def _call(self, points: Points, upstreams: Sequence[Array]) -> tuple[list[Array], dict[Side, Array]]:
         first = len(upstreams)
         batch = {first + index: stack for index, stack in points.items()} | dict(enumerate(upstreams))
         in_python: set[Side] = set()
@@ -219,11 +228,11 @@ class PointField:
         results = [values[id(tensor)] for tensor in self._op.traced.vjp_trace.whole.results]
         outputs = self._op.outputs
         require_shapes((value.shape[1:] for value in results[: len(outputs)]), outputs)
-        taken = [set(in_python) for _ in next(iter(batch.values()))]
+        count = len(next(iter(batch.values())))
+        taken = {side: np.ones(count, bool) for side in in_python}
         for watched in self._watched:
             for side, is_taken in watched.sides_taken(values):
-                for row in np.flatnonzero(is_taken):
-                    taken[row].add(side)
+                taken[side] = is_taken | taken.get(side, False)
         return results, taken
 
     @cached_property
