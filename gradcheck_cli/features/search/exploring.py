@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ from gradcheck_cli.features.search.mixed_points import MixedPoints, reach_of
 from gradcheck_cli.features.search.shrinking import shrink
 from gradcheck_cli.results import GREEN, PairResult, Status
 from gradcheck_cli.spec.case import first_order_alone
-from gradcheck_cli.spec.values.points import describe_point, point_lines, point_text
+from gradcheck_cli.spec.values.points import Written, describe_point, point_lines, point_text
 from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend.openers import GraphOpener
 
@@ -90,8 +90,7 @@ _OTHER = 12_000  # added to a point's index where it is looked at again: another
 _WORK = 4  # points that the judge may evaluate for each that is looked at
 _CLOSE = 1e-3  # spreads: two values that near may be at a tie as far as differences show
 _NEARER = 24  # points that are judged to find one nearer to the sample point
-_SIMPLER = 10.0  # seconds for simpler ones in a search, or what is left, or a part of its time
-_LONGER = 0.1  # that part
+_LONGER = 0.1  # the part of a search's time that it may take longer for that
 RIGHT = GREEN | {Status.SKIPPED}
 ERRORS = (CaseFailedError, CaseSkippedError, GradientFormError)
 
@@ -114,7 +113,6 @@ class WrongPoint:
     point: Point
     findings: Findings  # the judge's
     pairs: Mapping[str, PairResult]  # those that are wrong, by label
-    question: str = ""  # what is asked where the point lies farther than the spec says; empty if it doesn't
     note: str = ""  # what is special there
 
 
@@ -304,14 +302,10 @@ class Exploration:
 
         Right gradients disagree at kinks. So every other one is a point without, where there is one.
         """
-        turns: Counter[tuple[bool, bool]] = Counter()
-        ordered: list[tuple[tuple[bool, int, bool], Candidate]] = []
-        for candidate in sorted(self.candidates, key=lambda candidate: -candidate.strength):
-            kind = not candidate.is_spoilt, candidate.may_have_kink
-            turns[kind] += 1
-            ordered.append(((kind[0], turns[kind], kind[1]), candidate))
+        ranked = sorted(self.candidates, key=lambda own: (not own.is_spoilt, -own.strength))
+        queues = ([own for own in ranked if own.may_have_kink is kink] for kink in (False, True))
         self.candidates = []
-        return [candidate for _, candidate in sorted(ordered, key=lambda entry: entry[0])]
+        return [candidate for turn in zip_longest(*queues) for candidate in turn if candidate is not None]
 
     def judge(self, candidate: Candidate) -> bool:
         """Judge a point; return whether a pair is unexpectedly wrong there, and count its sides as tested."""
@@ -320,15 +314,12 @@ class Exploration:
         found = self._judge_at(candidate.point, frozenset({"linearity"} if is_asked else ()))
         if found is None:
             return False
-        at_point, wrong = found.findings, found.pairs
-        is_wrong = bool(wrong or failed_checks(at_point, self.findings))
-        if is_wrong and not self._is_singular(candidate, found) and not self._is_meant(candidate, found):
+        is_wrong = bool(found.pairs or failed_checks(found.findings, self.findings))
+        if is_wrong and not self._is_singular(found) and not self._is_meant(candidate, found):
             moved = self._move(found)
-            shown = candidate.point if self.is_search else moved.point
-            note = self._describe_where(shown, found)
-            self.wrong = replace(moved, question=self._ask(moved), note=note)
-        statuses = {pair.status for pair in at_point.pairs}
-        if self.wrong or (not wrong and Status.PASSED in statuses and statuses <= RIGHT):
+            self.wrong = replace(moved, note=self._describe_where(moved))
+        statuses = {pair.status for pair in found.findings.pairs}
+        if self.wrong or (not found.pairs and Status.PASSED in statuses and statuses <= RIGHT):
             self.field.seen |= candidate.taken
         return self.wrong is not None
 
@@ -347,43 +338,35 @@ class Exploration:
         return found
 
     def _move(self, wrong: WrongPoint) -> WrongPoint:
-        """Return a wrong point that is nearer to the first sample point; in a search, nearer to zero."""
-        free, stacked = self.mixed.free, _stacked(wrong.point)
+        """Return a wrong point that is nearer to the first sample point."""
+        free, point = self.mixed.free, wrong.point
         if not free.size:
             return wrong
-        home, tries = np.zeros(free.size), _NEARER
-        if self.is_search:
-            left = min(_SIMPLER, max(self.pace.left, _LONGER * self.pace.seconds))
-            tries = int(left / max(self.judgement, 1e-3))
-        else:
-            home = free.pack({part.index: np.asarray(self._base[part.index])[None] for part in free.parts})[0]
+        start, home = free.vector(point), free.vector(dict(enumerate(self._base)))
+        left = max(self.pace.left, _LONGER * self.pace.seconds)
+        tries = min(_NEARER, left / max(self.judgement, 1e-3))
 
         def is_wrong(vector: Array) -> bool:
             nonlocal wrong, tries
             tries -= 1
-            found = None
-            if tries >= 0:
-                found = self._judge_at(_point_at(free.unpack(vector[None], stacked), 0))
+            found = self._judge_at(free.at(vector, point)) if tries >= 0 else None
             if found is not None and found.pairs:
                 wrong = found
             return wrong is found
 
         # What is wrong within what would be drawn is no question about the range.
-        start = free.pack(stacked)[0]
         near = self.mixed.draw_near(start[None])[0]
         start = near if not np.array_equal(near, start) and is_wrong(near) else start
         shrink(start, home, is_wrong, free.clip)
         return wrong
 
-    def _ask(self, wrong: WrongPoint) -> str:
+    def _ask(self, wrong: WrongPoint, point: Written) -> str:
         """Return what is asked about a wrong point farther out than the spec says; empty for any other."""
         asked = "" if self.is_search else self.mixed.describe_range(wrong.point)
-        if not asked:
-            return ""
         worst = max((pair.relative_error or 0.0 for pair in wrong.pairs.values()), default=0.0)
         off = f"off by {100 * worst:.3g} %" if worst else "wrong"
-        point = describe_point(self.opener.case, self._base, wrong.point)
-        return f"right at the sample points; at {point_text(point)} the gradient is {off}. {asked}"
+        told = f"right at the sample points; at {point_text(point)} the gradient is {off}. {asked}"
+        return told if asked else ""
 
     @property
     def _base(self) -> Sequence[Array]:
@@ -391,7 +374,7 @@ class Exploration:
         base: Sequence[Array] = self.first.traced.at.point
         return base
 
-    def _is_singular(self, candidate: Candidate, found: WrongPoint) -> bool:
+    def _is_singular(self, found: WrongPoint) -> bool:
         """Whether gradients are right again beside a point, so that only a search reports such a fault.
 
         Equal rows make a matrix singular. TensorFlow's own gradients of several ops that have a kink there
@@ -409,9 +392,10 @@ class Exploration:
             return True
         if all(self.is_of_tensorflow(pair) for pair in pairs):
             return not self._is_wrong_beside(found, 0.1)
+        stacked = {index: np.asarray(value)[None] for index, value in found.point.items()}
         return (
             is_nonfinite
-            and not is_smooth(self.differenced, _stacked(candidate.point), self.mixed.free)[0]
+            and not is_smooth(self.differenced, stacked, self.mixed.free)[0]
             and not self._is_wrong_beside(found)
         )
 
@@ -432,18 +416,18 @@ class Exploration:
 
     def _is_wrong_beside(self, found: WrongPoint, spreads: float = _CLOSE) -> bool:
         """Whether the same pairs are wrong beside a point, by up to this many spreads in each component."""
-        free, stacked = self.mixed.free, _stacked(found.point)
-        vectors = free.pack(stacked)
-        moved = vectors + spreads * free.spreads * self.generator.uniform(-1, 1, vectors.shape)
+        free = self.mixed.free
+        moved = free.vector(found.point)[None]
+        moved += spreads * free.spreads * self.generator.uniform(-1, 1, moved.shape)
         # A limit throws components back.
-        inside = free.clip(2 * free.clip(moved) - moved)
-        beside = self._judge_at(_point_at(free.unpack(inside, stacked), 0))
+        inside = free.clip(2 * free.clip(moved) - moved)[0]
+        beside = self._judge_at(free.at(inside, found.point))
         return beside is None or bool(found.pairs.keys() & beside.pairs.keys())
 
-    def _describe_where(self, point: Point, found: WrongPoint) -> str:
+    def _describe_where(self, found: WrongPoint) -> str:
         """Say what is special at a wrong point, if the gradient is right beside it."""
-        text = self.mixed.describe_specials(point)
-        if not text or self._is_wrong_beside(replace(found, point=point)):
+        text = self.mixed.describe_specials(found.point)
+        if not text or self._is_wrong_beside(found):
             return ""
         return (
             f"only where {text}: it is right as soon as these values move. Either a guard for this value is "
@@ -457,7 +441,7 @@ class Exploration:
             return
         at_point, case = self.wrong.findings, self.opener.case
         point = describe_point(case, self._base, self.wrong.point)
-        wrong, question = self.wrong.pairs, self.wrong.question
+        wrong, question = self.wrong.pairs, self._ask(self.wrong, point)
         note = "at a point where gradient and differences disagree; right at the sample points"
         lines = [note, *([self.wrong.note] if self.wrong.note else []), *point_lines(case, point)]
         # One question for each case.
@@ -508,7 +492,3 @@ def check_at(
 def _point_at(points: Point, row: int | np.integer[Any]) -> dict[int, Array]:
     """Return one of some stacked points."""
     return {input_index: np.asarray(stack[row]) for input_index, stack in points.items()}
-
-
-def _stacked(point: Point) -> dict[int, Array]:
-    return {input_index: np.asarray(value)[None] for input_index, value in point.items()}

@@ -159,6 +159,15 @@ class FreeInputs:
         own = zip(self.parts, self.split(vectors), strict=True)
         return {**points, **{part.index: part.stack(components) for part, components in own}}
 
+    def vector(self, point: Mapping[int, Array]) -> Array:
+        """Turn one point into a vector, (size,)."""
+        own = self.pack({part.index: np.asarray(point[part.index])[None] for part in self.parts})
+        return np.asarray(own[0])
+
+    def at(self, vector: Array, point: Mapping[int, Array]) -> dict[int, Array]:
+        """Turn a vector, (size,), into a point; inputs that may not be chosen are as in another one."""
+        return {**point, **{index: stack[0] for index, stack in self.unpack(vector[None], {}).items()}}
+
     def split(self, vectors: Array) -> list[Array]:
         """Split vectors, (B, size), into each input's components."""
         return np.split(vectors, np.cumsum([part.size for part in self.parts]), axis=1)[:-1]
