@@ -359,20 +359,23 @@ class MixedPoints:
             ends = [end for part in self.free.parts for end in part.ends]
             specials = np.array([*self.specials, *ends])
             patterns = _Patterns(self.free, specials, vectors[0], generator, min(self.far / 2, 30.0))
-            turns = np.arange(len(rest)) % len(_TURNS)
-            # Every other point has a second pattern: a large value beside a tiny one.
-            second = np.where(np.arange(len(rest)) % 2, generator.integers(len(_SECOND), size=len(rest)), -1)
+            # Every other point has a second pattern.
+            turns = np.array(_TURNS).T.ravel()[np.arange(len(rest)) % np.size(_TURNS)]
+            second = np.where(np.arange(len(rest)) % 2, generator.choice(_SECOND, len(rest)), "")
             with np.errstate(over="ignore", invalid="ignore"):  # clipped below
-                for names, choices in ((_TURNS, turns), (_SECOND, second)):
-                    chosen = np.array([*names, ""])[choices]
-                    for name in np.unique(chosen[choices >= 0]):
+                for chosen in (turns, second):
+                    for name in np.unique(chosen[chosen != ""]):
                         rest[chosen == name] = getattr(patterns, name)(rest[chosen == name])
             vectors[drawn:] = rest
         return self.free.unpack(self.free.clip(self.free.each(vectors, FreeInput.draw_in)), {})
 
 
 # Signs that repeat: all the same, alternating, and whatever else has a period of up to four.
-_SIGNS = [signs for period in range(1, 5) for signs in itertools.product((-1.0, 1.0), repeat=period)]
+_SIGNS = {
+    tuple(np.resize(signs, 12)): np.array(signs)
+    for period in range(1, 5)
+    for signs in itertools.product((-1.0, 1.0), repeat=period)
+}
 
 
 @dataclass
@@ -490,7 +493,7 @@ class _Patterns:
     def set_signs(self, rows: Array) -> Array:
         """Set signs that repeat, and then random ones."""
         signs = self._signs(rows.shape)
-        for row, repeated in zip(signs, _SIGNS, strict=False):
+        for row, repeated in zip(signs, _SIGNS.values(), strict=False):
             row[:] = np.resize(repeated, len(row))
         return np.asarray(self.free.middles + np.abs(rows - self.free.middles) * signs)
 
@@ -502,11 +505,17 @@ class _Patterns:
         return np.asarray(whole * (1 + near * self._signs((len(rows), 1))))
 
 
-# Which pattern each point has, in turns; and those that may follow another one, in the same point.
+# Which pattern each point has, in turns: those of the first line as they are, those of the second with one
+# more in the same point, such as a large value beside a tiny one.
 _TURNS = (
-    *("scale", "change_few", "set_signs", "set_special", "set_beside", "tie", "sort", "make_tiny"),
-    *("set_signs", "set_special", "mix", "repeat_rows", "set_signs", "change_few", "make_tiny", "tie"),
-    *("set_beside", "round", "scale", "mix", "round"),
+    (
+        *("scale", "set_signs", "set_beside", "sort", "set_signs", "mix", "set_signs", "make_tiny"),
+        *("change_few", "round", "scale", "mix"),
+    ),
+    (
+        *("change_few", "set_special", "tie", "make_tiny", "set_special", "repeat_rows", "change_few"),
+        *("tie", "round", "make_tiny", "mix", "scale"),
+    ),
 )
 _SECOND = ("scale", "set_signs", "set_special", "set_beside", "make_tiny", "round")
 
@@ -524,23 +533,25 @@ def _edit(stack: Array, pool: Array, generator: np.random.Generator, drawn: int)
 
     Every third point keeps what was drawn.
     """
-    edited = stack.copy()
-    flat = edited.reshape(len(stack), -1)
+    flat = stack.reshape(len(stack), -1)
+    turns = np.arange(len(flat)) % 6
+    turns[: min(drawn, 2)] = 0
     shape = (len(pool),) * flat.shape[1]
-    # If there are few combinations, each occurs.
-    few: Any = generator.permutation(math.prod(shape)) if math.prod(shape) <= len(flat) else []
-    for row in range(min(drawn, 2), len(flat)):
-        if row % 6 == 1:
-            flat[row] = flat[0]
-            flat[row, generator.integers(flat.shape[1])] = generator.choice(pool)
-        elif row % 6 == 2:  # noqa: PLR2004 (the turns)
-            flat[row] = generator.choice(pool)
-        elif row % 3 and len(few):
-            turn = row // 6 * 2 + row % 3 - 1
-            flat[row] = pool[list(np.unravel_index(few[turn % len(few)], shape))]
-        elif row % 3:
-            flat[row] = generator.choice(pool, flat.shape[1])
-    return np.asarray(edited)
+    made = generator.choice(pool, flat.shape)
+    if math.prod(shape) <= len(flat):  # there are few combinations, so that each occurs
+        numbers = generator.permutation(math.prod(shape))[np.cumsum(turns > 3) % math.prod(shape)]  # noqa: PLR2004 (the turns)
+        made = pool[np.stack(np.unravel_index(numbers, shape), axis=1)]
+    one = np.arange(flat.shape[1]) == generator.integers(flat.shape[1], size=(len(flat), 1))
+    kinds = [
+        flat,
+        np.where(one, made, flat[:1]),
+        np.repeat(made[:, :1], flat.shape[1], axis=1),
+        flat,
+        made,
+        made,
+    ]
+    edited = np.stack(kinds)[turns, np.arange(len(flat))]
+    return np.asarray(edited.reshape(stack.shape))
 
 
 def _sharpen(stack: Array, generator: np.random.Generator, drawn: int) -> Array:
@@ -550,7 +561,7 @@ def _sharpen(stack: Array, generator: np.random.Generator, drawn: int) -> Array:
     moved = made[drawn:] ** (10.0 ** generator.uniform(-1.0, 1.0, shape))
     moved /= moved.sum(axis=-1, keepdims=True)
     # Every other point lies beside a corner.
-    rest = np.where(np.arange(count) % 2, 10.0 ** generator.uniform(-8, 0, count), 1.0).reshape(shape)
+    rest = np.where(np.arange(count) % 2, 10.0 ** generator.uniform(-1.3, 0, count), 1.0).reshape(shape)
     corners = np.eye(made.shape[-1])[generator.integers(made.shape[-1], size=made[drawn:].shape[:-1])]
     made[drawn:] = rest * moved + (1 - rest) * corners
     return made

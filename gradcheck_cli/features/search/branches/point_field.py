@@ -74,12 +74,6 @@ class PointsSeen:
         """Return the sides that some of the points take."""
         return frozenset(side for side, is_taken in self.taken.items() if is_taken[rows].any())
 
-    def at(self, rows: Array) -> PointsSeen:
-        """Return what was seen at some of the points, sides aside."""
-        values, upstreams = ([stack[rows] for stack in stacks] for stacks in (self.values, self.upstreams))
-        gradients = [None if stack is None else stack[rows] for stack in self.gradients]
-        return PointsSeen(self.op, {}, self.is_finite[rows], values, upstreams, gradients)
-
 
 class PointField:
     """Looks at points, and keeps which sides were tested."""
@@ -294,9 +288,32 @@ def suspect(
     ahead = values_at(above, points)
     # A backward pass's values may differ in their last bits.
     here = looked.values if looked.op is op else values_at(vectors, points)
+    distance = 2 * (above - vectors)
     with np.errstate(all="ignore"):
+        analytic, terms, is_whole = _pull_back(looked, free, distance)
+
+        def compare(rows: Array, changes: list[Array], here: list[Array], bends: list[Array]) -> Suspicion:
+            numeric, size, noise, bend = (np.zeros(len(rows)) for _ in range(4))
+            flows = [flow[rows] for flow in looked.upstreams]
+            for flow, change, middle in zip(flows, changes, here, strict=True):
+                products = _rows(np.real(np.conj(flow) * change))
+                numeric += products.sum(axis=1)
+                size += np.abs(products).sum(axis=1)
+                noise += _ROUNDINGS * _rows(np.abs(flow * middle)).sum(axis=1)
+            for flow, second in zip(flows, bends, strict=False):
+                bend += _rows(np.abs(flow * second)).sum(axis=1)
+            is_known = looked.is_finite[rows] & np.isfinite(numeric)
+            excess = np.maximum(np.abs(analytic[rows] - numeric) - noise - bend, 0.0)
+            share = np.nan_to_num(excess / (size + terms[rows]))
+            return Suspicion(
+                np.where(is_known & is_whole[rows], share, 0.0),
+                is_known & ~is_whole[rows],
+                bend > _GROWS * size,
+                (size + terms[rows]) / np.linalg.norm(distance[rows], axis=1),
+            )
+
         changes = [2 * (end - middle) for end, middle in zip(ahead, here, strict=True)]
-        seen = _compare(looked, free, (changes, here, []), 2 * (above - vectors))
+        seen = compare(np.arange(len(vectors)), changes, here, [])
         # Most points are right: only others need the other side, which shows kinks.
         rows = np.flatnonzero((seen.disagreement > _SCREENED) | seen.is_spoilt)
         if not len(rows):
@@ -313,51 +330,25 @@ def suspect(
             inside = is_inside.reshape(-1, *[1] * (end.ndim - 1))
             both.append(np.where(inside, end - other, 2 * (end - middle)))
             bends.append(np.where(inside, end - 2 * middle + other, end - 2 * other + middle))
-        again = _compare(looked.at(rows), free, (both, here, bends), 2 * (above - vectors))
+        again = compare(rows, both, here, bends)
         seen.disagreement[rows], seen.is_spoilt[rows] = again.disagreement, again.is_spoilt
         seen.is_bent[rows] = again.is_bent
     return seen
 
 
-def _compare(
-    looked: PointsSeen,
-    free: FreeInputs,
-    values: tuple[list[Array], list[Array], list[Array]],
-    distance: Array,
-) -> Suspicion:
-    """Compare gradients with the changes of values over a distance, (B, size).
-
-    Args:
-        values: changes of each output, (B, *shape); its values; and how far they bend; none if
-            that wasn't measured.
-    """
-    changes, here, bends = values
+def _pull_back(looked: PointsSeen, free: FreeInputs, distance: Array) -> tuple[Array, Array, Array]:
+    """Return the change over a distance by the gradients, the size of its terms, and where all are finite."""
     count = len(distance)
-    numeric, size, noise, bend = (np.zeros(count) for _ in range(4))
-    for flow, change, middle in zip(looked.upstreams, changes, here, strict=True):
-        products = _rows(np.real(np.conj(flow) * change))
-        numeric += products.sum(axis=1)
-        size += np.abs(products).sum(axis=1)
-        noise += _ROUNDINGS * _rows(np.abs(flow * middle)).sum(axis=1)
-    for flow, second in zip(looked.upstreams, bends, strict=False):
-        bend += _rows(np.abs(flow * second)).sum(axis=1)
-    analytic, moved = np.zeros(count), size.copy()
-    is_whole = np.ones(count, bool)
+    analytic, size, is_whole = np.zeros(count), np.zeros(count), np.ones(count, bool)
     for free_input, own in zip(free.parts, free.split(distance), strict=True):
         gradient = looked.gradients[free_input.index]
-        if gradient is None:
-            continue
-        flat = free_input.components(gradient)
-        products = flat.real * own
-        analytic += products.sum(axis=1)
-        size += np.abs(products, out=products).sum(axis=1)
-        is_whole &= np.isfinite(flat).all(axis=1)
-    excess = np.maximum(np.abs(analytic - numeric) - noise - bend, 0.0)
-    share = np.where(size > 0, excess / size, 0.0)
-    is_known = looked.is_finite & np.isfinite(numeric)
-    disagreement = np.where(is_known & is_whole, np.nan_to_num(share), 0.0)
-    slope = size / np.linalg.norm(distance, axis=1)
-    return Suspicion(disagreement, is_known & ~is_whole, bend > _GROWS * moved, slope)
+        if gradient is not None:
+            flat = free_input.components(gradient)
+            products = flat.real * own
+            analytic += products.sum(axis=1)
+            size += np.abs(products).sum(axis=1)
+            is_whole &= np.isfinite(flat).all(axis=1)
+    return analytic, size, is_whole
 
 
 def _draw_moves(vectors: Array, spreads: Array, generator: np.random.Generator, ways: Array) -> Array:
