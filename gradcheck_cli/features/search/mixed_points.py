@@ -38,7 +38,7 @@ _STATED = 4.0
 
 _OF_STRUCTURE = 0.1  # how far a component of a structure, such as a probability, is moved at most
 FIRST = 1_000  # above any requested number of samples: indices of points that the spec didn't ask for
-_DRAWN = 24  # points of a batch that are drawn, of few points a quarter; the others are made from them
+_DRAWN = 24  # draws of which a batch is made, of few points a quarter as many
 _NAMED = 3  # special facts, in a message
 _HALF = 0.5  # the probability of each choice
 _TRIED = 4_096  # values that are drawn to see which an element may have
@@ -276,15 +276,13 @@ class MixedPoints:
         for index, tensor in self.moving.items():
             draws = np.stack([draw(self.case, tensor, first + row) for row in range(drawn)])
             points[index] = draws[np.arange(count) % drawn]
-        if self.free.size and count:
+        if self.free.size:
             points |= self._patterns(points, generator, drawn)
         for index, pool in self._pools.items():
-            points[index] = _edit(
-                points[index], self._with_specials(self.moving[index], pool), generator, drawn
-            )
+            points[index] = _edit(points[index], self._with_specials(self.moving[index], pool), generator)
         for index, tensor in self.moving.items():
             if tensor.source.kind == "probabilities":
-                points[index] = _sharpen(points[index], generator, drawn)
+                points[index] = _sharpen(points[index], generator)
         order = generator.permutation(count)  # so that some of them are as mixed as all
         return {index: stack[order] for index, stack in points.items()}
 
@@ -351,23 +349,19 @@ class MixedPoints:
         return np.concatenate([pool, np.repeat(inside, 1 + len(pool) // (4 * max(len(inside), 1)))])
 
     def _patterns(self, points: dict[int, Array], generator: np.random.Generator, drawn: int) -> Any:
-        vectors = self.free.pack(points)
-        rest = vectors[drawn:]
-        if len(rest):
-            mixed = generator.integers(drawn, size=rest.shape)
-            rest = np.take_along_axis(vectors[:drawn], mixed, axis=0)
-            ends = [end for part in self.free.parts for end in part.ends]
-            specials = np.array([*self.specials, *ends])
-            patterns = _Patterns(self.free, specials, vectors[0], generator, min(self.far / 2, 30.0))
-            # Every other point has a second pattern.
-            turns = np.array(_TURNS).T.ravel()[np.arange(len(rest)) % np.size(_TURNS)]
-            second = np.where(np.arange(len(rest)) % 2, generator.choice(_SECOND, len(rest)), "")
-            with np.errstate(over="ignore", invalid="ignore"):  # clipped below
-                for chosen in (turns, second):
-                    for name in np.unique(chosen[chosen != ""]):
-                        rest[chosen == name] = getattr(patterns, name)(rest[chosen == name])
-            vectors[drawn:] = rest
-        return self.free.unpack(self.free.clip(self.free.each(vectors, FreeInput.draw_in)), {})
+        draws = self.free.pack(points)
+        mixed = np.asarray(generator.integers(drawn, size=draws.shape))
+        rows = np.take_along_axis(draws[:drawn], mixed, axis=0)
+        ends = [end for part in self.free.parts for end in part.ends]
+        specials = np.array([*self.specials, *ends])
+        patterns = _Patterns(self.free, specials, draws[0], generator, min(self.far / 2, 30.0))
+        turns = np.array(_TURNS)[np.arange(len(rows)) % len(_TURNS)]
+        second = np.where(np.arange(len(rows)) % 2, generator.choice(_SECOND, len(rows)), "")
+        with np.errstate(over="ignore", invalid="ignore"):  # clipped below
+            for chosen in (turns, second):
+                for name in np.unique(chosen[chosen != ""]):
+                    rows[chosen == name] = getattr(patterns, name)(rows[chosen == name])
+        return self.free.unpack(self.free.clip(self.free.each(rows, FreeInput.draw_in)), {})
 
 
 # Signs that repeat: all the same, alternating, and whatever else has a period of up to four.
@@ -391,51 +385,32 @@ class _Patterns:
     def _signs(self, shape: tuple[int, ...]) -> Array:
         return np.where(self.generator.random(shape) < _HALF, 1.0, -1.0)
 
-    def _some(self, rows: Array, values: Array) -> Array:
-        """Return rows with other values of one component, of half or of all."""
-        share = np.array([1.01 / rows.shape[1], 0.5, 1.01])[np.arange(len(rows)) % 3][:, None]
-        return np.where(self.generator.random(rows.shape) < share, values, rows)
+    def change(self, rows: Array) -> Array:
+        """Let components be of other kinds: farther, nearer, tiny, special, beside a special value.
 
-    def _beside(self, shape: tuple[int, ...]) -> Array:
-        """Return special values, and values at all distances from them."""
-        values = self.generator.choice(self.specials, shape)
-        size = np.maximum(np.abs(values), self.free.spreads) * 10.0 ** self.generator.uniform(-16, -1, shape)
-        return np.asarray(values + size * self._signs(shape))
-
-    def scale(self, rows: Array, factors: Sequence[float] = (10.0, 0.1, 3.0, 30.0)) -> Array:
-        """Move all components away from the middle, or towards it."""
-        own = np.minimum(factors, self.most)[np.arange(len(rows)) % len(factors)]
-        return np.asarray(self.free.middles + own[:, None] * (rows - self.free.middles))
-
-    def set_special(self, rows: Array) -> Array:
-        """Set special values."""
-        values = self.generator.choice(self.specials, rows.shape)
-        values[::2] *= np.arange(len(values[::2]))[:, None] % 2  # zero is the most frequent of them
-        return self._some(rows, values)
-
-    def set_beside(self, rows: Array) -> Array:
-        """Set values beside special ones."""
-        return self._some(rows, self._beside(rows.shape))
-
-    def make_tiny(self, rows: Array) -> Array:
-        """Scale by a power of ten, each point by another one; all components or some."""
+        They are one of those of the first draw, some of these, half of a point's, or all of them; two thirds
+        of the points have one kind, and others one for each component.
+        """
+        (count, size), every = rows.shape, np.arange(len(rows))
+        kinds = np.asarray(self.generator.integers(5, size=rows.shape))
+        kinds[every % 3 > 0] = (every % 5)[every % 3 > 0, None]
+        special: Array = self.generator.choice(self.specials, rows.shape)
+        distance = np.maximum(np.abs(special), self.free.spreads) * 10.0 ** self.generator.uniform(
+            -16, -1, rows.shape
+        )
+        far, near = (
+            self.free.middles + np.minimum(factors, self.most)[every % 4, None] * (rows - self.free.middles)
+            for factors in ([10.0, 3.0, 30.0, 100.0], [0.1, 0.3, 3.0, 10.0])
+        )
         # Series beside closed forms end at 1e-2 to 1e-5, and are worst there: half of the points are near.
-        least = np.where(np.arange(len(rows)) % 2, -5.0, -14.0)[:, None]
-        return self._some(rows, rows * 10.0 ** self.generator.uniform(least, -1, (len(rows), 1)))
-
-    def mix(self, rows: Array) -> Array:
-        """Let each component be of another kind: far, tiny, special, beside a special value."""
-        kinds = self.generator.integers(5, size=rows.shape)
-        special = self.generator.choice(self.specials, rows.shape)
-        tiny = rows * 10.0 ** self.generator.uniform(-14, -2, rows.shape)
-        kinds_of_value = rows, self.scale(rows, (3.0, 10.0, 30.0)), tiny, special, self._beside(rows.shape)
-        return np.asarray(np.choose(kinds, kinds_of_value))
-
-    def change_few(self, rows: Array) -> Array:
-        """Differ from one draw in one component, or in up to three, each of another kind."""
-        few = np.array([1, 1, 2, 3])[np.arange(len(rows)) % 4][:, None]
-        order = self.generator.permuted(np.tile(np.arange(rows.shape[1]), (len(rows), 1)), axis=1)
-        return np.where(order < few, self.mix(rows), self.base)
+        least = np.where(every % 2, -5.0, -14.0)[:, None]
+        tiny = rows * 10.0 ** self.generator.uniform(least, -1, (count, 1))
+        beside = special + distance * self._signs(rows.shape)
+        special[self.generator.random(rows.shape) < _HALF / 2] = 0.0  # the most frequent of them
+        values = np.choose(kinds, (far, near, tiny, special, beside))
+        shares = np.array([1.01 / size, 2.5 / size, 0.5, 1.01])[every // 15 % 4, None]
+        others = np.where(shares < _HALF, self.base, rows)
+        return np.where(self.generator.random(rows.shape) < shares, values, others)
 
     def tie(self, rows: Array) -> Array:
         """Make two components of an input equal, in every other point all of them; some with opposite signs.
@@ -505,19 +480,13 @@ class _Patterns:
         return np.asarray(whole * (1 + near * self._signs((len(rows), 1))))
 
 
-# Which pattern each point has, in turns: those of the first line as they are, those of the second with one
-# more in the same point, such as a large value beside a tiny one.
+# Which pattern each point has, in turns. Every other one has a second pattern in the same point, such as a
+# large value beside a tiny one.
 _TURNS = (
-    (
-        *("scale", "set_signs", "set_beside", "sort", "set_signs", "mix", "set_signs", "make_tiny"),
-        *("change_few", "round", "scale", "mix"),
-    ),
-    (
-        *("change_few", "set_special", "tie", "make_tiny", "set_special", "repeat_rows", "change_few"),
-        *("tie", "round", "make_tiny", "mix", "scale"),
-    ),
+    *("change", "change", "set_signs", "change", "change", "tie", "sort", "change", "set_signs", "change"),
+    *("round", "repeat_rows", "change", "change", "set_signs", "tie", "change", "round", "change", "change"),
 )
-_SECOND = ("scale", "set_signs", "set_special", "set_beside", "make_tiny", "round")
+_SECOND = ("change", "set_signs", "round")
 
 
 def _values_of(case: Case, tensor: InputSpec) -> Array:
@@ -528,14 +497,13 @@ def _values_of(case: Case, tensor: InputSpec) -> Array:
     return np.unique(draw(case, replace(tensor, shape=(_TRIED,)), FIRST))
 
 
-def _edit(stack: Array, pool: Array, generator: np.random.Generator, drawn: int) -> Array:
+def _edit(stack: Array, pool: Array, generator: np.random.Generator) -> Array:
     """Return points with new values of a pool: everywhere, in one element, or the same in all elements.
 
     Every third point keeps what was drawn.
     """
     flat = stack.reshape(len(stack), -1)
     turns = np.arange(len(flat)) % 6
-    turns[: min(drawn, 2)] = 0
     shape = (len(pool),) * flat.shape[1]
     made = generator.choice(pool, flat.shape)
     if math.prod(shape) <= len(flat):  # there are few combinations, so that each occurs
@@ -554,14 +522,12 @@ def _edit(stack: Array, pool: Array, generator: np.random.Generator, drawn: int)
     return np.asarray(edited.reshape(stack.shape))
 
 
-def _sharpen(stack: Array, generator: np.random.Generator, drawn: int) -> Array:
-    """Return probabilities, some of which lie nearer to the middle or to a corner."""
-    made, count = np.array(stack), len(stack) - drawn
-    shape = (count, *[1] * (made.ndim - 1))
-    moved = made[drawn:] ** (10.0 ** generator.uniform(-1.0, 1.0, shape))
-    moved /= moved.sum(axis=-1, keepdims=True)
-    # Every other point lies beside a corner.
-    rest = np.where(np.arange(count) % 2, 10.0 ** generator.uniform(-1.3, 0, count), 1.0).reshape(shape)
-    corners = np.eye(made.shape[-1])[generator.integers(made.shape[-1], size=made[drawn:].shape[:-1])]
-    made[drawn:] = rest * moved + (1 - rest) * corners
-    return made
+def _sharpen(stack: Array, generator: np.random.Generator) -> Array:
+    """Return probabilities nearer to the middle or to a corner; every other point is mixed with a corner."""
+    count, *shape = stack.shape
+    of_points = (count, *[1] * len(shape))
+    made = stack ** (10.0 ** generator.uniform(-1.0, 1.0, of_points))
+    made /= made.sum(axis=-1, keepdims=True)
+    rest = np.where(np.arange(count) % 2, 10.0 ** generator.uniform(-1.3, 0, count), 1.0).reshape(of_points)
+    corners = np.eye(shape[-1])[generator.integers(shape[-1], size=(count, *shape[:-1]))]
+    return np.asarray(rest * made + (1 - rest) * corners)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend.frames import is_guard_of_tensorflow, place_of_branch
+from gradcheck_cli.tensorflow_backend.frames import place_of_branch
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph_path import ops_after, ops_before
 from gradcheck_cli.tensorflow_backend.private import private_graphs
@@ -184,8 +184,7 @@ def _watch(op: Any, moving: set[Any], names: Mapping[int, str], part: str) -> Wa
     # A loop whose rounds nothing counts; or a side that a shape or a constant decides.
     is_loop = kind.sides == ROUNDS
     is_fixed = tensors[0].dtype != tf.int32 if is_loop else moving.isdisjoint(tensor.op for tensor in tensors)
-    # `reduce_logsumexp` has a guard: no finite values take its other side.
-    if is_fixed or (tensors[0].op.type == "IsFinite" and is_guard_of_tensorflow(tensors[0].op)):
+    if is_fixed or tensors[0].op.type == "IsFinite":  # no finite values take the other side of such a guard
         return None
     return Watched((_describe_branch(op, kind, names), place, part), kind, tensors)
 
