@@ -207,7 +207,9 @@ class Exploration:
 
     def make_points(self, count: int, batch: int) -> dict[int, Array]:
         """Return a batch of mixed points, (B, *shape) by the input's index, in any order."""
-        constants = [value for value in self.field.constants if value not in self.mixed.specials]
+        numbers = self.field.constants
+        numbers += [math.log(value) for value in numbers if value > 0]  # what an exponential is compared with
+        constants = [value for value in numbers if value not in self.mixed.specials]
         self.mixed.specials += tuple(constants[: 64 - len(self.mixed.specials)])
         return self.mixed.make(count, batch)
 

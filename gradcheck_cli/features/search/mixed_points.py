@@ -253,16 +253,6 @@ class MixedPoints:
             if math.prod(tensor.shape)
         }
 
-    @cached_property
-    def _pools(self) -> dict[int, Array]:
-        """The values that each element of an input may have, for inputs with few."""
-        pools = {
-            index: _values_of(self.case, tensor)
-            for index, tensor in self.moving.items()
-            if kind_of(tensor.dtype) not in ("float", "complex")
-        }
-        return {index: pool for index, pool in pools.items() if pool.size > 1}
-
     def make(self, count: int, batch: int = 0) -> dict[int, Array]:
         """Return points, (B, *shape) by the input's index; the same for the same arguments.
 
@@ -278,9 +268,10 @@ class MixedPoints:
             points[index] = draws[np.arange(count) % drawn]
         if self.free.size:
             points |= self._patterns(points, generator, drawn)
-        for index, pool in self._pools.items():
-            points[index] = _edit(points[index], self._with_specials(self.moving[index], pool), generator)
         for index, tensor in self.moving.items():
+            pool = self._pool(tensor)
+            if pool.size > 1:
+                points[index] = _edit(points[index], pool, generator)
             if tensor.source.kind == "probabilities":
                 points[index] = _sharpen(points[index], generator)
         order = generator.permutation(count)  # so that some of them are as mixed as all
@@ -335,16 +326,23 @@ class MixedPoints:
         more = f" and {len(facts) - _NAMED} more" if len(facts) > _NAMED else ""
         return " and ".join(facts[:_NAMED]) + more
 
-    def _with_specials(self, tensor: InputSpec, pool: Array) -> Array:
-        """Return a pool in which the special values that an input may have are frequent."""
+    def _pool(self, tensor: InputSpec) -> Array:
+        """Return the values that each element of an input may have by itself, or some of many.
+
+        None for real and complex inputs. Special values are frequent.
+        """
+        is_one_by_one = tensor.source.kind in ("default", "bool", "integers", "choice")
+        is_real = kind_of(tensor.dtype) in ("float", "complex")
+        if is_real or not is_one_by_one or tensor.symmetric or tensor.min_gap is not None:
+            return np.array([])
+        pool = np.unique(draw(self.case, replace(tensor, shape=(_TRIED,)), FIRST))
         if pool.dtype.kind not in "iu":
             return pool
         special = np.array([value for value in self.specials if value == round(value)])
         near = np.concatenate([special, special - 1, special + 1])
+        is_allowed = np.isin(near, pool)
         if tensor.source.kind == "integers":
             is_allowed = (near >= tensor.source.arguments["low"]) & (near < tensor.source.arguments["high"])
-        else:
-            is_allowed = np.isin(near, pool)
         inside = near[is_allowed].astype(pool.dtype)
         return np.concatenate([pool, np.repeat(inside, 1 + len(pool) // (4 * max(len(inside), 1)))])
 
@@ -388,27 +386,23 @@ class _Patterns:
     def change(self, rows: Array) -> Array:
         """Let components be of other kinds: farther, nearer, tiny, special, beside a special value.
 
-        They are one of those of the first draw, some of these, half of a point's, or all of them; two thirds
-        of the points have one kind, and others one for each component.
+        They are few of those of the first draw, half of a point's, or all of them; two thirds of the points
+        have one kind, and others one for each component.
         """
         (count, size), every = rows.shape, np.arange(len(rows))
-        kinds = np.asarray(self.generator.integers(5, size=rows.shape))
-        kinds[every % 3 > 0] = (every % 5)[every % 3 > 0, None]
+        kinds = np.asarray(self.generator.choice(_KINDS, rows.shape))
+        kinds[every % 3 > 0] = kinds[every % 3 > 0, :1]
         special: Array = self.generator.choice(self.specials, rows.shape)
-        distance = np.maximum(np.abs(special), self.free.spreads) * 10.0 ** self.generator.uniform(
-            -16, -1, rows.shape
-        )
-        far, near = (
-            self.free.middles + np.minimum(factors, self.most)[every % 4, None] * (rows - self.free.middles)
-            for factors in ([10.0, 3.0, 30.0, 100.0], [0.1, 0.3, 3.0, 10.0])
-        )
+        room = np.maximum(np.abs(special), self.free.spreads) * self._signs(rows.shape)
+        beside = special + room * 10.0 ** self.generator.uniform(-16, -1, rows.shape)
+        special[self.generator.random(rows.shape) < _HALF / 2] = 0.0  # the most frequent of them
+        factors = self.generator.choice([3.0, 10.0, 30.0], (count, 1)).clip(1.0, self.most)
+        far, near = (self.free.middles + own * (rows - self.free.middles) for own in (factors, 1 / factors))
         # Series beside closed forms end at 1e-2 to 1e-5, and are worst there: half of the points are near.
         least = np.where(every % 2, -5.0, -14.0)[:, None]
         tiny = rows * 10.0 ** self.generator.uniform(least, -1, (count, 1))
-        beside = special + distance * self._signs(rows.shape)
-        special[self.generator.random(rows.shape) < _HALF / 2] = 0.0  # the most frequent of them
         values = np.choose(kinds, (far, near, tiny, special, beside))
-        shares = np.array([1.01 / size, 2.5 / size, 0.5, 1.01])[every // 15 % 4, None]
+        shares = np.array([2.5 / size, 0.5, 1.01])[every // 3 % 3, None]
         others = np.where(shares < _HALF, self.base, rows)
         return np.where(self.generator.random(rows.shape) < shares, values, others)
 
@@ -466,10 +460,12 @@ class _Patterns:
         return rows
 
     def set_signs(self, rows: Array) -> Array:
-        """Set signs that repeat, and then random ones."""
-        signs = self._signs(rows.shape)
+        """Set signs that repeat; and then the same everywhere, in every other point but for one component."""
+        (count, size), every = rows.shape, np.arange(len(rows))
+        flipped = self.generator.integers(size, size=(count, 1)) == np.arange(size)
+        signs = self._signs((count, 1)) * np.where(flipped & (every % 2 > 0)[:, None], -1.0, 1.0)
         for row, repeated in zip(signs, _SIGNS.values(), strict=False):
-            row[:] = np.resize(repeated, len(row))
+            row[:] = np.resize(repeated, size)
         return np.asarray(self.free.middles + np.abs(rows - self.free.middles) * signs)
 
     def round(self, rows: Array) -> Array:
@@ -480,6 +476,8 @@ class _Patterns:
         return np.asarray(whole * (1 + near * self._signs((len(rows), 1))))
 
 
+# How often values are far, near, tiny, special, and beside special ones; see `_Patterns.change`.
+_KINDS = (0, 0, 0, 1, 2, 2, 3, 4, 4, 4)
 # Which pattern each point has, in turns. Every other one has a second pattern in the same point, such as a
 # large value beside a tiny one.
 _TURNS = (
@@ -487,14 +485,6 @@ _TURNS = (
     *("round", "repeat_rows", "change", "change", "set_signs", "tie", "change", "round", "change", "change"),
 )
 _SECOND = ("change", "set_signs", "round")
-
-
-def _values_of(case: Case, tensor: InputSpec) -> Array:
-    """Return the values that each element of an input may have by itself, or some of many."""
-    is_one_by_one = tensor.source.kind in ("default", "bool", "integers", "choice")
-    if not is_one_by_one or tensor.symmetric or tensor.min_gap is not None:
-        return np.array([])
-    return np.unique(draw(case, replace(tensor, shape=(_TRIED,)), FIRST))
 
 
 def _edit(stack: Array, pool: Array, generator: np.random.Generator) -> Array:
