@@ -354,7 +354,7 @@ class MixedPoints:
         specials = np.array([*self.specials, *ends])
         patterns = _Patterns(self.free, specials, draws[0], generator, min(self.far / 2, 30.0))
         turns = np.array(_TURNS)[np.arange(len(rows)) % len(_TURNS)]
-        second = np.where(np.arange(len(rows)) % 2, generator.choice(_SECOND, len(rows)), "")
+        second = generator.choice(_SECOND, len(rows))
         with np.errstate(over="ignore", invalid="ignore"):  # clipped below
             for chosen in (turns, second):
                 for name in np.unique(chosen[chosen != ""]):
@@ -478,13 +478,13 @@ class _Patterns:
 
 # How often values are far, near, tiny, special, and beside special ones; see `_Patterns.change`.
 _KINDS = (0, 0, 0, 1, 2, 2, 3, 4, 4, 4)
-# Which pattern each point has, in turns. Every other one has a second pattern in the same point, such as a
-# large value beside a tiny one.
+# Which pattern each point has, in turns; and which may follow in the same point, such as a large value beside
+# a tiny one, or none.
 _TURNS = (
     *("change", "change", "set_signs", "change", "change", "tie", "sort", "change", "set_signs", "change"),
     *("round", "repeat_rows", "change", "change", "set_signs", "tie", "change", "round", "change", "change"),
 )
-_SECOND = ("change", "set_signs", "round")
+_SECOND = ("", "change", "change", "set_signs", "round")
 
 
 def _edit(stack: Array, pool: Array, generator: np.random.Generator) -> Array:

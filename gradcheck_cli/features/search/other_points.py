@@ -43,7 +43,7 @@ from gradcheck_cli.tensorflow_backend.openers import GraphOpener, opener_of
 
 # Mixed points: if so many might take too long one by one, a first call shows how long a point takes. (What it
 # calls was built at the sample points.)
-_POINTS, _FIRST = 224, 32
+_POINTS, _FIRST = 256, 32
 # Seconds for the rest: a part of what the case took, or a little if that is more; and for Python code. If the
 # first call shows that they take longer, they are a quarter as many, or a sixteenth, so that what else the
 # machine does changes little.
