@@ -28,6 +28,7 @@ class Reason(IntEnum):
     LOW_PRECISION = 7
     TIES = 9
     JOINED_KINKS = 11
+    ROUNDING = 12
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,10 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "this precision shows too few digits to tell",
         "check in float64, or give the forward a float64 path; in float64, check elements of very different "
         "sizes in separate cases, or state an atol",
+    ),
+    Reason.ROUNDING: Explanation(
+        "rounding inside the gradient may move it as far as it is off, which is too far for a pass",
+        "rewrite the gradient where terms cancel, or choose inputs where they don't",
     ),
     Reason.TIES: Explanation(
         "inputs are tied here, and the smooth pieces of the function around the point are too many, or too "

@@ -72,6 +72,7 @@ _CODES = {
     "undecided/ties": Code("GC219", "ties", "Inputs are tied at this point."),
     "undecided/range": Code("GC220", "range", "Wrong farther out than the spec says that inputs go."),
     "undecided/joined_kinks": Code("GC221", "joined_kinks", "Several ops are at a kink here at once."),
+    "undecided/rounding": Code("GC222", "rounding", "Rounding inside the gradient may explain the error."),
     "error/import": Code("GC301", "import", "A module that the spec names can't be imported."),
     "error/attribute": Code("GC302", "attribute", "A module has no such function."),
     "error/op_type": Code("GC303", "op_type", "TensorFlow has no such op type, or not with these inputs."),

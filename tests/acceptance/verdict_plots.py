@@ -17,6 +17,9 @@ from gradcheck_cli.numerics.judge import estimate
 from gradcheck_cli.numerics.precision import FLOAT32, FLOAT64
 from gradcheck_cli.numerics.problem import Problem
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "checking"))
+import rounding_truth
+
 FOLDER = Path(__file__).parents[2] / "docs" / "plots"
 POINT, KINK = 0.7, 0.0
 STYLES = {"float64": ("tab:blue", np.float64, FLOAT64), "float32": ("tab:orange", np.float32, FLOAT32)}
@@ -114,8 +117,33 @@ def draw_zones() -> Figure:
     return figure
 
 
+def draw_rounding() -> Figure:
+    """Draw the true errors of gradients over what random rounding moves them by."""
+    found = {name: rounding_truth.measure(name) for name in rounding_truth.ROWS}
+    error, moved, gradient = (
+        np.concatenate([getattr(each, key) for each in found.values()])
+        for key in ("error", "rounding", "gradient")
+    )
+    size = np.maximum(np.abs(gradient), 1e-300)
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    ends = np.array([1e-17, 1.0])
+    axes.loglog(ends, ends, "-", color="grey", linewidth=1, label="Ra")
+    axes.loglog(ends, 2 * ends, "--", color="grey", linewidth=1, label="2 Ra")
+    axes.loglog(moved / size, np.maximum(error / size, 1e-19), "o", markersize=4, color="tab:blue")
+    axes.set(xlabel="Ra / |gradient|", ylabel="true error / |gradient|", xlim=(1e-17, 10), ylim=(1e-19, 1))
+    axes.set_title(f"{len(error)} gradients of {len(found)} functions", loc="left", fontsize=11)
+    axes.legend(fontsize=8, loc="lower right")
+    return figure
+
+
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
-    for title, drawn in {"steps": draw_steps(), "kink": draw_kink(), "zones": draw_zones()}.items():
+    for title, drawn in {
+        "steps": draw_steps(),
+        "kink": draw_kink(),
+        "zones": draw_zones(),
+        "rounding": draw_rounding(),
+    }.items():
         drawn.savefig(FOLDER / f"{title}.svg", metadata={"Date": None}, facecolor="white")
         sys.stdout.write(f"wrote {title}.svg\n")

@@ -18,13 +18,13 @@ import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey, packed_point, pull_back, working_precision
 from gradcheck_cli.checking.ops.operation import Float, Opener, Operation, Operations, packed_size
+from gradcheck_cli.checking.ops.random_rounding import rounding_of
 from gradcheck_cli.checking.pairs.pair import PairSample
-from gradcheck_cli.checking.pairs.rounding import NUDGES, largest_change
 from gradcheck_cli.numerics import FLOAT16, FLOAT32, FLOAT64, Precision, rule_for
 from gradcheck_cli.numerics.precision import coarsest, largest_finite
 from gradcheck_cli.numerics.problem import draw_eight_bits, typical_size
 from gradcheck_cli.numerics.sampling import Sparsity
-from gradcheck_cli.numerics.shared_limits import FEW, FLOATS_AT_ONCE, KNOWN
+from gradcheck_cli.numerics.shared_limits import DIRECTIONS, FEW, FLOATS_AT_ONCE, KNOWN
 from gradcheck_cli.results import CheckResult, PairResult, Status
 from gradcheck_cli.spec.case import Case, PairRule
 
@@ -404,25 +404,12 @@ class OutputVjp:
 
     @cached_property
     def rounding(self) -> dict[int, Float]:
-        """The measured rounding of the vjp in each element, for upstreams of size 1 times the shift."""
-        nudge = 0.0 if self.precision.is_half else self.precision.nudge
-        roundings: dict[int, Float] = {}
-        for draw, multiple in enumerate(NUDGES, start=2):
-            upstream = self.shift * random_upstream(self.op, self.output, self.case.seed, draw)
-            factors = (1.0, 1 + multiple * nudge, 1 - multiple * nudge)
-            unscaled, *scaled = (
-                self.pull_each(np.stack([factor * upstream for factor in factors]))
-                if len(factors) * self._width <= FLOATS_AT_ONCE
-                else [self.pull(factor * upstream) for factor in factors]
-            )
-            for input_index, base in unscaled.items():
-                runs = (
-                    (gradients[input_index], factor)
-                    for factor, gradients in zip(factors[1:], scaled, strict=True)
-                )
-                moved = largest_change(base, runs)
-                roundings[input_index] = np.maximum(roundings.get(input_index, 0.0), moved)
-        return roundings
+        """The measured rounding of the vjp in each element, (n,), for upstreams of size 1 times the shift."""
+        upstreams = self.shift * np.stack(
+            [random_upstream(self.op, self.output, self.case.seed, draw) for draw in range(2, 2 + DIRECTIONS)]
+        )
+        moved = rounding_of(self.op, self.output, upstreams, self.case.seed)
+        return {index: np.max(of_input, axis=0) for index, of_input in moved.items()}
 
     def choose_shift(self, input_index: int) -> float:
         """Return the power of two by which upstreams must be larger for nothing to be flushed."""

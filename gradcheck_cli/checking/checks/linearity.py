@@ -39,7 +39,7 @@ from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, agree, largest_
 from gradcheck_cli.numerics.problem import scales
 from gradcheck_cli.numerics.sampling import chunks
 from gradcheck_cli.numerics.shared_limits import (
-    BOUND_BY_RUNS,
+    BOUND_PER_SIGMA,
     DIGITS,
     KNOWN,
     OF_A_VALUE,
@@ -60,6 +60,7 @@ _DRAWS_IN_HALF = 16
 # pairs, or in eight lanes, loses three per cent of the upstream that is tried; what adds one by one in
 # bfloat16, a fifth.
 _MOST_ROUNDED = 0.125
+_SHARE = 4.0
 _ABSORBED = 0.75  # of half a spacing: surely lost, though terms are rounded, too
 
 
@@ -81,6 +82,7 @@ class Sum:
     # lost of it. It is called only where the sum itself leaves a doubt.
     bounds: Callable[[], tuple[Float, Float]] | None = None
     others: Sequence[OutputVjp] = ()  # vjps of other outputs with terms in the sum
+    weight: float = 1.0  # the size of all upstreams of the gradients that are compared, over the flow's
 
 
 def find_fault(pulled: OutputVjp, input_index: int, flow: Flow, gradient: Float) -> tuple[Fault, str] | None:
@@ -111,9 +113,11 @@ def find_fault(pulled: OutputVjp, input_index: int, flow: Flow, gradient: Float)
     size = pulled.upstreams.size
     # Four times as much of the first upstream. If two elements cancelled, the sum shows other elements that
     # each gradient alone loses to rounding (softmax's u - sum(u s), where one s is 1).
-    share = 4.0 * 2.0 ** np.round(np.log2(flow.size / size)) if size else 1.0
+    share = _SHARE * 2.0 ** np.round(np.log2(flow.size / size)) if size else 1.0
     combined = pulled.pull_with_base(flow, share)[input_index]
-    fault = compare(pulled, input_index, gradient, Sum([(1.0, combined), (-share, first)]), flow)
+    fault = compare(
+        pulled, input_index, gradient, Sum([(1.0, combined), (-share, first)], weight=2 + 2 * _SHARE), flow
+    )
     return None if fault is None else (fault, "what it adds to another upstream's is")
 
 
@@ -281,27 +285,13 @@ def compare(pulled: OutputVjp, input_index: int, gradient: Float, expected: Sum,
             if not right.all() and is_measurable:
                 lost = sum(vjp.rounding[input_index][chunk] for vjp in (pulled, *expected.others))
                 # Twice, for upstreams whose sums cancel less than those of random ones.
-                right |= error <= allowed + 2 * BOUND_BY_RUNS * lost * (flow.size / pulled.shift)
-                if not right.all() and bounds is None and not is_multiple and pulled.shift == 1.0:
-                    vjps = (pulled, *expected.others)
-                    absorbed = np.sum([_absorbed_rounding(vjp, input_index) for vjp in vjps], axis=0)
-                    right |= error <= allowed + absorbed[chunk] * flow.size
+                right |= error <= allowed + 2 * BOUND_PER_SIGMA * lost * (
+                    expected.weight * flow.size / pulled.shift
+                )
         if not right.all():
             where = int(np.argmin(right))
             return Fault(chunk.start + where, float(gradient[chunk][where]), float(total[where]))
     return None
-
-
-def _absorbed_rounding(pulled: OutputVjp, input_index: int) -> Float:
-    """Return how much each element's gradient may lose to rounding, (n,), for upstreams of size 1.
-
-    What is added to something far larger is lost each time, however the upstream is rounded: softmax's
-    u - sum(u s) beside an s of 1. This stands in for `rounding_slack` where the rows aren't at hand.
-    """
-    op = pulled.op
-    value = packed_magnitude(op.base_values[pulled.output], op.outputs[pulled.output])
-    step = scales(packed_point(op, input_index)).step
-    return np.asarray(ROUNDINGS_OF_A_RUN * pulled.precision.unit_roundoff * largest_finite(value) / step)
 
 
 def _allowed_share(pulled: OutputVjp, *, is_multiple: bool) -> float:
@@ -369,7 +359,7 @@ def find_difference(
             with np.errstate(invalid="ignore"):
                 difference = np.abs(first[chunk] - second[chunk])
                 # Twice, as in `compare`.
-                right |= difference <= allowed + 2 * BOUND_BY_RUNS * vjp.rounding[input_index][chunk]
+                right |= difference <= allowed + 2 * BOUND_PER_SIGMA * vjp.rounding[input_index][chunk]
         if not right.all():
             where = chunk.start + int(np.argmin(right))
             return where, float(first[where]), float(second[where])

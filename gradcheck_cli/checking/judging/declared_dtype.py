@@ -12,28 +12,27 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from gradcheck_cli.checking.checks.check import OutputVjp, Upstreams
+from gradcheck_cli.checking.checks.check import Upstreams
 from gradcheck_cli.checking.judging.judge_by_probes import judge_one_element
 from gradcheck_cli.checking.judging.ledger import judge_pairs
 from gradcheck_cli.checking.judging.probe_group import Group
 from gradcheck_cli.checking.ops.budget import Budget, OverBudgetError
 from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey, packed_point, pull_back, working_precision
 from gradcheck_cli.checking.ops.operation import (
-    Array,
     Float,
     Operations,
     index_of,
     packed_magnitude,
     packed_size,
 )
+from gradcheck_cli.checking.ops.random_rounding import rounding_beside
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample
-from gradcheck_cli.checking.pairs.rounding import group_rows, movement, points_beside
 from gradcheck_cli.numerics import FLOAT64, Verdict, rule_for
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.probes import follow
 from gradcheck_cli.numerics.problem import typical_size
 from gradcheck_cli.numerics.sampling import chunks
-from gradcheck_cli.numerics.shared_limits import BOUND_PER_SIGMA
+from gradcheck_cli.numerics.shared_limits import BOUND_PER_SIGMA, CHEAP
 
 # A declared dtype that contradicts even its own differences has a fault, not just a loss of digits, once the
 # error is two per cent of the value: float32 differences themselves are wrong by about one
@@ -157,35 +156,20 @@ def _find_far(first: Float, second: Float, where: np.ndarray) -> np.ndarray:
 
 
 def _is_of_neighbours(pair: Pair, declared: Float, formula: PairSample, gross: np.ndarray) -> bool:
-    """Whether all gross errors of the declared dtype are within what the formula has at neighbouring points.
+    """Whether all gross errors of the declared dtype are within what its gradient moves by beside the point.
 
     A kernel computes `exp(x) - 1` to a rounding of 1, not of x: closer to zero than that, SELU's output is
-    zero in float16, and its gradient is that of the other side. So inputs move by a rounding of their typical
-    size, of 1 at least, up and down; a kink is crossed by one of both.
+    zero in float16, and its gradient is that of the other side.
     """
-    op, output = pair.operations.formula, pair.output_index
-
-    def size(index: int) -> Array:
-        typical = max(typical_size(packed_point(op, index), None), 1.0)
-        return _unit_roundoff(pair, index) * np.maximum(np.abs(op.point[index]), typical)
-
+    op, output = pair.operations.declared, pair.output_index
     at_rows, at_columns = formula.each_place()
-    groups, upstream = group_rows(gross, at_rows, packed_size(pair.output))
-    moved = movement(op, output, upstream, points_beside(op, size, pair.case.seed)).get(pair.input_index)
-    if moved is None:
-        return False
+    rows = np.flatnonzero(gross.any(axis=1))[:CHEAP]
+    upstream = np.zeros((len(rows), packed_size(pair.output)))
+    upstream[np.arange(len(rows)), at_rows[rows, 0]] = 1.0
+    moved = rounding_beside(op, output, upstream, pair.case.seed, has_least=True)[pair.input_index]
     with np.errstate(invalid="ignore"):
-        error = np.where(gross, np.abs(declared - formula.analytic), 0.0)
-    return all(
-        bool((error[group] <= BOUND_PER_SIGMA * row[at_columns[group]]).all())
-        for row, group in zip(moved, groups, strict=True)
-    )
-
-
-def _unit_roundoff(pair: Pair, input_index: int) -> float:
-    """Return the unit roundoff in which an input moves in the declared dtype."""
-    declared = pair.operations.declared
-    return working_precision(declared, declared.inputs[input_index].dtype).unit_roundoff
+        error = np.where(gross, np.abs(declared - formula.analytic), 0.0)[rows]
+    return bool((error <= BOUND_PER_SIGMA * np.take_along_axis(moved, at_columns[rows], axis=1)).all())
 
 
 def _word_warning(pair: Pair, declared: Float, formula: PairSample, beyond: np.ndarray) -> str:
@@ -275,30 +259,15 @@ class _RandomPull:
         statistics magnify it. A float32 gradient is then the exact gradient of a neighbouring point. The
         formula is judged in float64; what remains is a loss of digits, however large (decision 53).
         """
-        moved = float(np.max(self._movement.get(pair.input_index, 0.0), initial=0.0))
-        if error <= BOUND_PER_SIGMA * moved:
-            return True
-        # A gradient that is zero because its terms cancel doesn't move with any input, but its terms are
-        # rounded.
-        rounding = self._vjp.rounding.get(pair.input_index)
-        if rounding is None:
-            return False
-        return error <= BOUND_PER_SIGMA * (moved + float(np.max(rounding, initial=0.0)))
+        return error <= BOUND_PER_SIGMA * float(np.max(self._moved.get(pair.input_index, 0.0), initial=0.0))
 
     @cached_property
-    def _vjp(self) -> OutputVjp:
-        first, input_indices = self.pairs[0], [pair.input_index for pair in self.pairs]
-        return OutputVjp(first.case, first.operations.declared, first.output_index, input_indices, {})
-
-    @cached_property
-    def _movement(self) -> dict[int, Float]:
-        """How far each input's gradient moves; empty where that can't be measured."""
+    def _moved(self) -> dict[int, Float]:
+        """How far each input's gradient moves beside the point."""
         first = self.pairs[0]
-        op = first.operations.formula
-        points = points_beside(
-            op, lambda index: _unit_roundoff(first, index) * np.abs(op.point[index]), first.case.seed
+        return rounding_beside(
+            first.operations.declared, first.output_index, self.upstream[None], first.case.seed
         )
-        return movement(op, first.output_index, self.upstream[None], points)
 
     def _judge_worst(self, pair: Pair, column: int, own: Pair) -> PairSample | None:
         """Judge, in the declared dtype, the element that an error comes from; `None` where it isn't wrong."""

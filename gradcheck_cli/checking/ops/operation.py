@@ -236,9 +236,12 @@ class OpForms:
     holding: Callable[[frozenset[str]], Operation | None] = _nothing
     # a float64 twin at the point before it was rounded to the declared dtypes
     at_unrounded_point: Callable[[], Operation | None] = _nothing
-    # a twin with each rounded number moved by one rounding, up or down, as a draw chooses: constants and
-    # weights of a declared dtype below float64, and values of files
+    # the op in float64, with each inexact result in its gradient moved by one rounding, up or down, as a draw
+    # chooses, and constants by one of their declared dtype; draw 0 moves nothing
     rounded_otherwise: Callable[[int], Operation | None] = _nothing
+    # the line, `file:line`, at which most of such rounding arises; empty where there is none. It takes a
+    # function that measures how far an element moves in such forms, which it gets by draw.
+    place_of_rounding: Callable[[Callable[[Callable[[int], Operation | None]], float]], str] = lambda _: ""
     # the op for differencing, with each element held on its own side of each kink. It is the smooth function
     # that equals the op around the base point, unless that point is on a kink. It has one more output, the
     # last: how many elements are on another side than at the base point.

@@ -288,7 +288,6 @@ class Rule(IntEnum):
     STOP = 9
     JOINED_KINKS = 10
     NOT_FINITE = 11
-    ILL_CONDITIONED = 12
 
     @property
     def words(self) -> str:
@@ -307,7 +306,6 @@ _WORDS = {
     Rule.STOP: "open for a stop_gradient",
     Rule.JOINED_KINKS: "open at joined kinks",
     Rule.NOT_FINITE: "open where the forward isn't finite",
-    Rule.ILL_CONDITIONED: "open where a few roundings of the inputs change everything",
 }
 
 
@@ -411,7 +409,9 @@ class PairSample:
     doubt: str = ""  # why probes couldn't decide, or why a stop leaves the pair open; empty otherwise
     stopped: Stopped | None = None  # the `stop_gradient` that leaves the pair open, if one does
     smallness: Smallness = Smallness()  # how small a slope may be for a reason
-    remark: str = ""  # the message for a mismatch, where the elements don't explain it; or `RIGHT_BESIDE`
+    # the message for a mismatch, or for what rounding leaves open, where the elements don't explain it; or
+    # `RIGHT_BESIDE`
+    remark: str = ""
     # `Rule` codes: what decided each element; `None` where no entry of the ledger did
     rules: npt.NDArray[np.int8] | None = None
 

@@ -326,7 +326,9 @@ def _explain_elements(samples: Sequence[PairSample]) -> tuple[str, str]:
     )
     values, counts = np.unique(codes, return_counts=True)
     reason = Reason(int(values[np.argmax(counts)]))
-    return f"{len(codes)} element(s): {EXPLANATIONS[reason]}.", reason.name.lower()
+    measured = [sample.remark for sample in samples if sample.remark and reason is Reason.ROUNDING]
+    text = measured[0] if measured else str(EXPLANATIONS[reason])
+    return f"{len(codes)} element(s): {text}.", reason.name.lower()
 
 
 def _note(samples: Sequence[PairSample], wrong: int, kinks: int, status: Status) -> str:

@@ -285,11 +285,12 @@ def _terms(view: View, output: TensorInfo, input_info: TensorInfo) -> dict[str, 
     terms = {
         name: np.where(moving, np.broadcast_to(array, moving.shape), 0.0) for name, array in values.items()
     }
-    products = {
-        f"{first} {second}": terms[first] * terms[second]
-        for first, second in itertools.product(terms, list(terms)[1:])
-        if first in view.point and first != second
-    }
+    with np.errstate(over="ignore", invalid="ignore"):
+        products = {
+            f"{first} {second}": terms[first] * terms[second]
+            for first, second in itertools.product(terms, list(terms)[1:])
+            if first in view.point and first != second
+        }
     return {**terms, **products}
 
 

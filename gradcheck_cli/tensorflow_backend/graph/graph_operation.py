@@ -6,9 +6,19 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from operator import itemgetter
 from typing import Any
 
-from gradcheck_cli.checking.ops.operation import OpenedOperation, Opening, OpFacts, OpForms, TensorInfo
+from gradcheck_cli.checking.ops.operation import (
+    Gradients,
+    OpenedOperation,
+    Opening,
+    Operation,
+    OpFacts,
+    OpForms,
+    Stack,
+    TensorInfo,
+)
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend import graph_path
 from gradcheck_cli.tensorflow_backend.binding.flat_tensors import plain_name
@@ -26,7 +36,7 @@ from gradcheck_cli.tensorflow_backend.traces.state import (
     find_read,
     written_before_read,
 )
-from gradcheck_cli.tensorflow_backend.twin.widening import NarrowOp
+from gradcheck_cli.tensorflow_backend.twin.perturbing import ALL_PLACES, round_as_drawn
 
 
 @dataclass(frozen=True)
@@ -181,9 +191,7 @@ class GraphFacts(OpFacts):
     @property
     def low_precision(self) -> tuple[str, ...]:
         """Dtypes below float64 between the differentiable inputs and the outputs."""
-        return (
-            self.traced.forward.low_precision if self.traced.narrow is None else _dtypes_of(self._narrow_ops)
-        )
+        return self.traced.narrow_dtypes
 
     def low_precision_between(self, output: int, input_index: int) -> list[str]:
         """Return the dtypes below float64 between an input and an output of the traced forward."""
@@ -194,21 +202,19 @@ class GraphFacts(OpFacts):
     @property
     def vjp_low_precision(self) -> tuple[str, ...]:
         """For a twin: dtypes below float64 in which its vjp still computes."""
-        return () if self.traced.narrow is None else _dtypes_of(self.traced.wide_vjp.narrow_ops)
+        if self.traced.narrow is None:
+            return ()
+        return tuple(sorted({dtype for op in self.traced.wide_vjp.narrow_ops for dtype in op.dtypes}))
 
     @property
     def not_float64(self) -> str:
         """Why it isn't judged in float64, in words; empty where it is."""
         if self.traced.narrow is None:
             return self.traced.no_twin
-        types = sorted({op.op_type for op in [*self._narrow_ops, *self.traced.wide_vjp.narrow_ops]})
-        return f"there is no float64 form of {', '.join(types)}" if types else ""
-
-    @property
-    def _narrow_ops(self) -> Sequence[NarrowOp]:
-        """For a twin: the ops of the forward that keep their dtypes."""
         _ = self.traced.base  # a call shows whether a NumPy function takes float64
-        return self.traced.wide_forward.narrow_ops
+        narrow_ops = [*self.traced.wide_forward.narrow_ops, *self.traced.wide_vjp.narrow_ops]
+        types = sorted({op.op_type for op in narrow_ops})
+        return f"there is no float64 form of {', '.join(types)}" if types else ""
 
     # What the graph of the gradient shows.
 
@@ -261,7 +267,7 @@ class GraphOperation(OpenedOperation):
     @staticmethod
     def of(traced: TracedCase) -> GraphOperation:
         """Return a traced case as an op."""
-        runs = GraphRuns(traced)
+        runs, perturbed = GraphRuns(traced), cache(partial(_form, traced.perturbed))
         return GraphOperation(
             opening=traced.opening,
             traced=traced,
@@ -272,7 +278,8 @@ class GraphOperation(OpenedOperation):
             forms=OpForms(
                 partial(_form, traced.holding),
                 cache(partial(_form, traced.exactly)),
-                cache(partial(_form, traced.rounded_otherwise)),
+                partial(_rounded, perturbed),
+                partial(_place_of_rounding, perturbed),
                 partial(_form, traced.on_one_piece),
             ),
             evaluate=runs.evaluate,
@@ -340,5 +347,34 @@ def _form(make: Callable[..., TracedCase | None], *arguments: Any) -> GraphOpera
     return None if traced is None else GraphOperation.of(traced)
 
 
-def _dtypes_of(narrow_ops: Sequence[NarrowOp]) -> tuple[str, ...]:
-    return tuple(sorted({dtype for op in narrow_ops for dtype in op.dtypes}))
+def _rounded(
+    perturbed: Callable[[], GraphOperation | None], draw: int, ops: range | None = None
+) -> Operation | None:
+    """Return a form of a traced case as it rounds in one draw; in all its ops, or in some of them."""
+    op = perturbed()
+    if op is None:
+        return None
+    places = ALL_PLACES if ops is None else op.traced.perturbed_vjp.places_of(ops)
+
+    def vjp(output: int, upstream: Stack) -> Gradients:
+        round_as_drawn(draw, places)
+        return op.vjp(output, upstream)
+
+    return replace(op, vjp=vjp)
+
+
+def _place_of_rounding(
+    perturbed: Callable[[], GraphOperation | None], measure: Callable[[Callable[[int], Any]], float]
+) -> str:
+    """Return the line at which most of what rounding moves arises; see `OpForms`."""
+    op = perturbed()
+    if op is None:
+        return ""
+    owners = op.traced.perturbed_vjp.owners
+    ops, whole, moved = range(len(owners)), measure(partial(_rounded, perturbed)), 0.0
+    while len(ops) > 1:
+        halves = ops[: len(ops) // 2], ops[len(ops) // 2 :]
+        moved, ops = max(
+            ((measure(partial(_rounded, perturbed, ops=half)), half) for half in halves), key=itemgetter(0)
+        )
+    return op.traced.place_of(owners[ops[0]][1]) if moved > whole / 4 else ""

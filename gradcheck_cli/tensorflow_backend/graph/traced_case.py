@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -17,12 +17,13 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.case import Case, InputSpec
 from gradcheck_cli.spec.values.draw_values import draw
 from gradcheck_cli.spec.values.moves import value_beside, variable_value
-from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.tensorflow_backend import dtypes, frames
 from gradcheck_cli.tensorflow_backend.binding import flat_tensors
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder, Bound
 from gradcheck_cli.tensorflow_backend.binding.users_code import seed_globals
 from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.graph.second_order import Vjp
+from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientLog
 from gradcheck_cli.tensorflow_backend.traces.frozen import Held
 from gradcheck_cli.tensorflow_backend.traces.state import (
@@ -51,7 +52,8 @@ from gradcheck_cli.tensorflow_backend.twin.float64_twin import (
     widen_forward,
     widen_vjp,
 )
-from gradcheck_cli.tensorflow_backend.twin.widening import PIECES, Roundings
+from gradcheck_cli.tensorflow_backend.twin.perturbing import Perturbed, can_be_perturbed, perturb_vjp
+from gradcheck_cli.tensorflow_backend.twin.widening import PIECES
 
 
 @dataclass
@@ -65,8 +67,6 @@ class SamplePoint:
     has_wide_variables: bool = False
     # whether the values stay as they were drawn, before the declared dtypes round them
     is_exact: bool = False
-    # a seed by which the values of files, which were rounded before, are moved by one rounding
-    roundings: int | None = None
     # the arguments' values at points that were chosen, by sample number; others are drawn
     chosen: Mapping[int, Sequence[Array]] = field(default_factory=dict)
     direction: int = 1  # how variables move; see `variable_value`
@@ -91,10 +91,7 @@ class SamplePoint:
             value = (draw if self.sample >= 0 else value_beside)(self.case, tensor, self.sample)
         if self.is_exact and not tensor.is_variable:
             return dtypes.widen(value)
-        narrow = dtypes.narrow(value, tensor.dtype)
-        if self.roundings is None or tensor.source.kind != "file" or not tensor.is_differentiable:
-            return dtypes.widen(narrow)
-        return cast("Array", Roundings(self.roundings).move(narrow, tf.as_dtype(tensor.dtype)))
+        return dtypes.widen(dtypes.narrow(value, tensor.dtype))
 
     def stacked(self, samples: Sequence[int]) -> dict[int, Array]:
         """Return the drawn arguments at several points, by index, (B, *shape) each."""
@@ -200,6 +197,8 @@ class CaseState:
     # what runs instead of traced functions, by their ids, together with the functions, so that the ids stay
     # in use
     compiled: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    # by id, each vjp with its form that rounds at random
+    perturbed: dict[int, tuple[VjpTrace, Perturbed]] = field(default_factory=dict)
     # the loops in a graph around functions, likewise by their ids; see `Batched`
     loops: dict[int, tuple[Any, dict[tuple[int, ...], Any]]] = field(default_factory=dict)
     # by the id of an opened op, that op and the opener of its vjp
@@ -266,9 +265,8 @@ class TracedCase:
     narrow: TracedCase | None = None
     # for a twin: whether the inputs have the values from before the declared dtypes round them
     is_exact: bool = False
-    # for a twin: a seed by which constants and weights, of forward and vjp, and the values of files are moved
-    # by one rounding each; `None`: they stay
-    roundings: int | None = None
+    # whether what its vjp computes is rounded at random (`twin/perturbing.py`); then `graphs` isn't
+    is_perturbed: bool = False
     # for a twin: whether kinked ops keep each element on the side that it has at the point
     is_on_one_piece: bool = False
     # keys of the `stop_gradient`s that are held while the inputs move; `None`: as the spec says
@@ -300,9 +298,15 @@ class TracedCase:
         exact = replace(self, is_exact=True)
         return None if all(map(np.array_equal, exact.at.point, self.at.point)) else exact
 
-    def rounded_otherwise(self, draw: int) -> TracedCase | None:
-        """Return a twin with other roundings; see `OpForms`."""
-        return None if self.narrow is None else replace(self, roundings=draw)
+    def perturbed(self) -> TracedCase | None:
+        """Return the case with a vjp that rounds at random; `None` where it can't be seen into."""
+        if self.trace_mode.compiled or not can_be_perturbed(self.vjp_trace):
+            return None
+        perturbed = replace(self, is_perturbed=True, graphs=self)
+        with contextlib.suppress(ValueError, KeyError):  # a graph that its own text doesn't give again
+            _ = perturbed.perturbed_vjp
+            return perturbed
+        return None
 
     def on_one_piece(self) -> TracedCase | None:
         """Return a twin whose kinked ops keep each element on its side, to be differenced.
@@ -358,7 +362,6 @@ class TracedCase:
             self.opening.dtype,
             has_wide_variables=self.narrow is not None,
             is_exact=self.is_exact,
-            roundings=self.roundings,
             chosen=self.state.chosen,
             direction=self.state.weights.direction,
         )
@@ -512,6 +515,8 @@ class TracedCase:
     @cached_property
     def vjp_trace(self) -> VjpTrace:
         """Forward and vjp, traced."""
+        if self.is_perturbed:
+            return self.perturbed_vjp.trace
         if self.narrow is not None:
             return self.wide_vjp.trace
         if self.graphs is not None and not self.anew and self._is_of_shapes(self.graphs):
@@ -528,6 +533,31 @@ class TracedCase:
                 label = label_between(self.outputs[output], self.inputs[input_index])
                 self.state.gradients.add(site, label)
         return trace
+
+    @property
+    def perturbed_vjp(self) -> Perturbed:
+        """The form of the vjp of `graphs` that rounds at random: one for each trace, at all its points."""
+        trace = self.graphs.vjp_trace if self.graphs is not None else self.vjp_trace
+        perturbed = self.state.perturbed
+        if id(trace) not in perturbed:
+            units = self.wide_vjp.twin.units if self.narrow is not None else {}
+            kept = [variable.handle for variable in self.variables]
+            perturbed[id(trace)] = (trace, perturb_vjp(trace, units, kept, self.narrow_dtypes))
+        return perturbed[id(trace)][1]
+
+    def place_of(self, name: str) -> str:
+        """Return the user's line that an op of the vjp's graph comes from; empty if there is none."""
+        graph = private_graphs.whole_graph(self.declared.vjp_trace.whole.function)
+        op = private_graphs.op_named(graph, name)
+        return "" if op is None else frames.place_in_users_code(op)
+
+    @property
+    def narrow_dtypes(self) -> tuple[str, ...]:
+        """Dtypes below float64 between the differentiable inputs and the outputs."""
+        if self.narrow is None:
+            return self.forward.low_precision
+        _ = self.base  # a call shows whether a NumPy function takes float64
+        return tuple(sorted({dtype for op in self.wide_forward.narrow_ops for dtype in op.dtypes}))
 
     @property
     def _runs_beside(self) -> bool:
@@ -550,9 +580,6 @@ class TracedCase:
     def wide_forward(self) -> WideForward:
         """For a twin: the forward of the declared dtypes, widened."""
         trace = self.declared.forward
-        if self.roundings is not None:
-            variables = WideVariables(Roundings(self.roundings), self.state.variables)
-            return widen_forward(trace, variables)
         if self.is_on_one_piece:
             wide = widen_forward(trace, self.state.twins.variables, has_sides=True)
             return wide.on_one_piece() or wide
@@ -562,8 +589,6 @@ class TracedCase:
     def wide_vjp(self) -> WideVjp:
         """For a twin: the vjp of the declared dtypes, widened."""
         trace = self.declared.vjp_trace
-        if self.roundings is not None:
-            return widen_vjp(trace, WideVariables(Roundings(self.roundings), self.state.variables))
         return self.state.twins.of(trace, widen_vjp, is_alone=self.is_exact)
 
     @property

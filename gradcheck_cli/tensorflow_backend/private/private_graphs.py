@@ -583,6 +583,14 @@ def whole_graph(function: Any) -> Any:
     return graph._graph if type(graph) is _Subgraph else graph
 
 
+def op_named(graph: Any, name: str) -> Any | None:
+    """Return an op of a graph; `None` where there is none of this name."""
+    try:
+        return graph.get_operation_by_name(name)
+    except KeyError:
+        return None
+
+
 @functools.cache
 def kernel_constraints(op_type: str) -> tuple[dict[str, frozenset[int]], ...]:
     """Return, for each CPU kernel of an op type, the dtypes (as numbers) that it takes for an attr.

@@ -7,12 +7,13 @@ it. An op without a double kernel, or with a fixed float argument, keeps its dty
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from gradcheck_cli.numerics.precision import precision_of
 from gradcheck_cli.tensorflow_backend import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function, whole_graph
@@ -27,8 +28,6 @@ from gradcheck_cli.tensorflow_backend.twin.widening import hold_sides
 class WideVariables:
     """The double variables that replace a case's narrower ones: one for each, in all of its twins."""
 
-    roundings: widening.Roundings | None = None  # moves their values; `None`: they stay
-    inputs: Sequence[Any] = ()  # variables that stay all the same, since gradients are taken for them
     # By id of the handle. The handle itself is here too, so that its id stays in use.
     _by_handle: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
@@ -38,11 +37,9 @@ class WideVariables:
         if wide == dtype:
             return handle
         if id(handle) not in self._by_handle:
-            is_input = any(handle is variable.handle for variable in self.inputs)
             with tf.init_scope():
                 narrow = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
-                value = _widen(narrow, None if is_input else self.roundings)
-                variable = tf.Variable(value, trainable=False)
+                variable = tf.Variable(tf.cast(narrow, wide), trainable=False)
             self._by_handle[id(handle)] = (handle, variable)
         return self._by_handle[id(handle)][1].handle
 
@@ -59,14 +56,6 @@ class WideVariables:
         return variable if entry is None else entry[1]
 
 
-def _widen(value: Any, roundings: widening.Roundings | None) -> Any:
-    """Return a tensor in the wide dtype, with its numbers moved by one rounding if that is possible."""
-    wide = widening.wide_dtype(value.dtype)
-    if roundings is None or not hasattr(value, "numpy"):
-        return tf.cast(value, wide)
-    return tf.constant(roundings.move(value.numpy(), value.dtype), wide)
-
-
 class Twin:
     """The float64 twin of a graph, and the tensors in it that replace the graph's own.
 
@@ -78,6 +67,8 @@ class Twin:
 
     Attributes:
         sides: for each kinked op, the side that a point takes, and the tensor to hold.
+        units: the unit roundoff of what was narrower: of constants, and of what is read or captured; by
+            function (empty for the graph itself) and node.
     """
 
     def __init__(
@@ -93,9 +84,10 @@ class Twin:
         replaced = (
             {held_op.token: held_op.record_or_replay for held_op in body_holds.ops} if body_holds else {}
         )
-        self._widening = widening.Widening(graph.as_graph_def(), captured, replaced, variables.roundings)
+        self._widening = widening.Widening(graph.as_graph_def(), captured, replaced)
         widening.read_before_gathering(self._widening.graph_def)
         sides = hold_sides(self._widening.graph_def) if has_sides else []
+        self.units = self._widening.units
         substitutes = {}
         for name, outer in captured.items():
             variable_dtype = private_state.dtype_of_variable(outer)
@@ -104,7 +96,9 @@ class Twin:
             elif widening.wide_dtype(outer.dtype) == outer.dtype:
                 substitutes[name] = outer
             else:
-                substitutes[name] = _widen(outer, variables.roundings)
+                if outer.dtype.is_floating:
+                    self.units["", name] = precision_of(outer.dtype.name).unit_roundoff
+                substitutes[name] = tf.cast(outer, widening.wide_dtype(outer.dtype))
         # Each value also holds the tensors of its key, so that their ids stay in use.
         self._between: dict[Any, tuple[set[str], set[str], Any]] = {}
         called = [graph, *self._widening.called]

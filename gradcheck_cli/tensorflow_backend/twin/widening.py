@@ -10,7 +10,6 @@ side that TensorFlow's own gradient takes.
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,15 +20,11 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2, node_def_pb2
 
-from gradcheck_cli.numerics import Precision
 from gradcheck_cli.numerics.precision import precision_of
 from gradcheck_cli.tensorflow_backend.dtypes import REFERENCE, as_list
 from gradcheck_cli.tensorflow_backend.graph_path import NUMPY_CALLS
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
-# A number that needs at most a quarter of its dtype's bits is hardly a rounded one: of these, one in 64
-# looks so in bfloat16, which has 8 bits.
-_EXACT_SHARE = 0.25
 _WIDE: dict[int, int] = {
     tf.as_dtype(narrow).as_datatype_enum: tf.as_dtype(wide).as_datatype_enum
     for narrow, wide in REFERENCE.items()
@@ -105,36 +100,6 @@ class NumpyCall:
 
 
 @dataclass
-class Roundings:
-    """Moves numbers by one rounding of their dtype, up or down at random."""
-
-    seed: int  # chooses the directions
-
-    def __post_init__(self) -> None:
-        self._generator = np.random.default_rng(self.seed)
-
-    def move(self, value: Any, dtype: Any) -> Any:
-        """Return an array in the wide dtype, moved where its numbers may be rounded ones."""
-        wide = np.asarray(value).astype(wide_dtype(dtype).as_numpy_dtype)
-        precision = precision_of(tf.as_dtype(dtype).name)
-        signs = self._generator.choice([-1.0, 1.0], size=wide.shape)
-        with np.errstate(invalid="ignore", over="ignore"):
-            return np.where(
-                _may_be_rounded(wide, precision), wide * (1 + precision.unit_roundoff * signs), wide
-            )
-
-
-def _may_be_rounded(value: Any, precision: Precision) -> Any:
-    """Say which numbers of a dtype may stand for others: not integers, nor those of few bits (0.5, 1.5)."""
-    if np.iscomplexobj(value):
-        return _may_be_rounded(value.real, precision) | _may_be_rounded(value.imag, precision)
-    exact_bits = int(-math.log2(precision.unit_roundoff) * _EXACT_SHARE)
-    with np.errstate(invalid="ignore"):
-        mantissa = np.frexp(value)[0] * 2.0**exact_bits
-        return (mantissa != np.rint(mantissa)) & (value != np.rint(value))
-
-
-@dataclass
 class Widening:
     """A GraphDef, widened in place."""
 
@@ -142,7 +107,8 @@ class Widening:
     left_out: Collection[str]  # names of nodes to remove, since something else replaces them
     # the functions that PyFuncs call instead of their own, by token
     replaced: Mapping[str, Callable[..., Any]]
-    roundings: Roundings | None = None  # moves its constants; `None`: they stay
+    # the unit roundoff of constants and of reads of variables that were narrower, by function and node
+    units: dict[tuple[str, str], float] = field(default_factory=dict)
     narrow_ops: list[NarrowOp] = field(default_factory=list)  # the ops that keep their dtypes
     _cast_names: dict[str, str] = field(default_factory=dict)
     _calls: dict[str, tuple[str, Any]] = field(default_factory=dict)  # by token: the new one, its function
@@ -214,6 +180,7 @@ class Widening:
     def _widen_node(self, node: Any, function: str) -> _Casts:
         node.ClearField("experimental_type")
         node.attr.pop("_class", None)  # names a node to be placed with, which may be one that is left out
+        self._note_unit(node, function)
         if node.op == "VarHandleOp":  # one of the same name exists, of the narrow dtype
             name = node.attr["shared_name"].s.decode() or node.name
             node.attr["shared_name"].s = f"{name}{self._suffix}".encode()
@@ -243,6 +210,13 @@ class Widening:
             dtypes = frozenset(tf.as_dtype(dtype).name for dtype in narrow)
             self.narrow_ops.append(NarrowOp(node.op, node.name, function, dtypes, numpy))
         return casts
+
+    def _note_unit(self, node: Any, function: str) -> None:
+        """Note to what a constant, or a variable that is read, was rounded; see `units`."""
+        if node.op in ("Const", "ReadVariableOp"):
+            narrow = tf.as_dtype(node.attr["dtype"].type)
+            if narrow.is_floating and narrow != tf.float64:
+                self.units[function, node.name] = precision_of(narrow.name).unit_roundoff
 
     def _has_kernel(self, node: Any, definition: Any) -> bool:
         """Whether a kernel takes a node with its dtypes widened."""
@@ -291,8 +265,6 @@ class Widening:
         elif kind == "tensor" and attr.tensor.dtype in _WIDE:
             value = tf.make_ndarray(attr.tensor)
             wide = tf.as_dtype(_WIDE[attr.tensor.dtype])
-            if self.roundings is not None:
-                value = self.roundings.move(value, tf.as_dtype(attr.tensor.dtype))
             attr.tensor.CopyFrom(tf.make_tensor_proto(value.astype(wide.as_numpy_dtype), wide, value.shape))
 
     def _rename(self, attr: Any) -> None:

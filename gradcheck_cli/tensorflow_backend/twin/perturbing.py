@@ -1,0 +1,522 @@
+"""Moves each rounded result in a GraphDef by one rounding, up or down at random, to see what rounding does.
+
+(Parker 1997, "Monte Carlo arithmetic"; CESTAC; Verificarlo.) Each inexact op gets a call of a small function
+behind it, which moves its result to the number above or below. The direction is a hash of the result's bits,
+of the place, and of the draw: the same in each run of a draw, another for each element and round of a loop.
+
+Only floating results have a perturbed copy. Whatever is chosen (a comparison, an index, a count) is that of
+the unperturbed graph, so that ties and kinks keep their sides; inside a function's body it is that of the
+body's own values. Python code can't be seen into: its arguments and results move.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import node_def_pb2
+
+from gradcheck_cli.numerics.precision import precision_of
+from gradcheck_cli.tensorflow_backend.graph_path import NUMPY_CALLS
+from gradcheck_cli.tensorflow_backend.private import private_graphs
+from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function, whole_graph
+from gradcheck_cli.tensorflow_backend.traces.tracing import VjpTrace
+from gradcheck_cli.tensorflow_backend.twin.widening import arguments_of
+
+# What only moves, chooses or copies numbers; what it returns was rounded when it was made.
+_EXACT = re.compile(
+    r"Placeholder\w*|_?Arg|_Retval|Identity\w*|Snapshot|StopGradient|PreventGradient|CheckNumerics\w*|Reshape|Squeeze"
+    r"|ExpandDims|\w*Transpose|Gather\w*|(Strided)?Slice(Grad)?|Concat\w*|Pack|Unpack|Split\w*|Pad\w*|MirrorPad|Tile"
+    r"|Broadcast\w*|Reverse\w*|Roll|Fill|(Zeros|Ones)Like|Empty\w*|Diag\w*|Matrix(Set|Band)?(Diag|Part)\w*|Neg|Abs"
+    r"|Sign|Relu6?(Grad)?|Maximum|Minimum|Max|Min|TopK\w*|Where|Select\w*|ClipByValue|MaxPool\w*|Floor\w*|Ceil|Round"
+    r"|Rint|Tensor(Array|List|Map|Scatter(Update|Max|Min))\w*|Stack\w*|(Parallel)?DynamicStitch\w*|Dynamic\w*|Bitcast"
+    r"|ParallelConcat|SpaceTo\w+|BatchToSpace\w*|DepthToSpace|Real|Imag|Complex|Conj|OneHot|NextAfter|ScatterNd"
+    r"|\w*Random\w*|Multinomial|(Stateless)?(While|If|Case)|(Stateful)?PartitionedCall|SparseToDense|Print\w*|Merge"
+    r"|Unique\w*|EnsureShape|Shape\w*|GuaranteeConst|ReadVariableOp|Variable\w*|ResourceGather\w*|\w*Queue\w*|Cast"
+)
+# Kernels that add up: their terms are rounded inside, so that these move, too, unless they have few bits.
+_SUMS = re.compile(
+    r"Sum|Mean|MatMul|BatchMatMul\w*|Einsum|Conv\w*|DepthwiseConv\w*|AvgPool\w*|AddN|BiasAdd(Grad)?|Cum\w+|Prod"
+    r"|\w*SegmentSum\w*|FusedBatchNorm\w*|L2Loss|Sparse\w*MatMul\w*|LRN\w*|Resize\w*"
+)
+# These are exact for arguments some roundings away: they are backward stable, have roots, or are Python's.
+_BACKWARD = re.compile(
+    r"Cholesky\w*|(Log)?Matrix(Inverse|Determinant|\w*Solve\w*|Exponential|Logarithm|SquareRoot)|Qr|Svd|Lu"
+    r"|SelfAdjointEig\w*|Eig|Tridiagonal\w*|Banded\w*|I?R?FFT\w*|Digamma|Lgamma|Polygamma|Zeta|Betainc|I?gamma\w*"
+    r"|Random(Gamma|Binomial)Grad|Bessel\w+|Ndtri|Erfinv|" + "|".join(NUMPY_CALLS)
+)
+# Differences of numbers of size 1 hide in these kernels.
+_OF_ONE = re.compile(r"LogSoftmax|(Sparse)?SoftmaxCrossEntropyWithLogits|Elu|Selu")
+# Rational approximations, which are off by several roundings: tanh is 1 in float64 from 17.6 on.
+_APPROXIMATED = re.compile(r"Tanh|Sigmoid|Erfc?")
+# Exact if the result has few bits: sums of ones, squares of integers, a quotient of equal numbers.
+_WHOLE = re.compile(r"Sum|Mean|Prod|(Batch)?MatMul\w*|AddN|Sqrt|Pow|Cumsum|Range|LinSpace|Einsum|BiasAdd\w*")
+# The frames of TensorFlow 1's loops have cycles.
+_FRAMES = {"Enter", "NextIteration", "Switch", "RefEnter", "RefNextIteration", "RefSwitch"}
+_BITS = {
+    tf.float64: (tf.int64, 53),
+    tf.float32: (tf.int32, 24),
+    tf.float16: (tf.int16, 11),
+    tf.bfloat16: (tf.int16, 8),
+}
+_NUMBERS = (*_BITS, tf.complex64, tf.complex128)
+_SUFFIX = itertools.count(1)
+# The variable that says which draw it is (0 moves nothing), and the first and last place that move.
+_DRAW = {"shared_name": "gradcheck_random_rounding", "dtype": tf.int64, "shape": [3]}
+ALL_PLACES = range(2**62)
+# Odd numbers with bits of no order (those of splitmix64, and of the golden ratio).
+_MIXED = tuple(number - 2**64 for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+
+def round_as_drawn(draw: int, places: range = ALL_PLACES) -> None:
+    """Let perturbed graphs round as a draw says from now on, at some places; draw 0: as they do anyway."""
+    handle = tf.raw_ops.VarHandleOp(**_DRAW)
+    values = tf.constant([draw, places.start, places.stop], tf.int64)
+    tf.raw_ops.AssignVariableOp(resource=handle, value=values)
+
+
+def _direction(bits: Any, place: Any) -> Any:
+    """Return 1 or -1 for each element; 0 for all where nothing is to move."""
+    handle = tf.raw_ops.VarHandleOp(**_DRAW)
+    draw, first, last = tf.unstack(tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int64), 3)
+    mixed = tf.bitwise.bitwise_xor(tf.cast(bits, tf.int64), place * _MIXED[0] + draw * _MIXED[1])
+    for factor, shift in zip(_MIXED, (30, 27, 31), strict=True):
+        mixed = (mixed ^ tf.bitwise.right_shift(mixed, tf.constant(shift, tf.int64))) * factor
+    sign = tf.bitwise.bitwise_and(tf.bitwise.right_shift(mixed, tf.constant(40, tf.int64)), 1) * 2 - 1
+    moves = tf.not_equal(draw, 0) & (tf.abs(place) >= first) & (tf.abs(place) < last)
+    return sign * tf.cast(moves, tf.int64)
+
+
+def _few_bits(value: Any, most: int) -> Any:
+    """Say which numbers have at most so many significant bits; 1 means a power of two, or zero."""
+    integer, precision = _BITS[value.dtype]
+    mask = tf.constant((1 << (precision - most)) - 1, integer)
+    return tf.equal(tf.bitwise.bitwise_and(tf.bitcast(value, integer), mask), 0)
+
+
+def _move(value: Any, place: Any, exact: Any = None, size: Any = None) -> Any:
+    """Move numbers to the next one above or below, except exact ones; or by a rounding of a given size."""
+    if value.dtype.is_complex:  # a product's error is relative to the modulus
+        size = tf.abs(value)
+        parts = zip((tf.math.real(value), tf.math.imag(value)), (place, -place), strict=True)
+        return tf.complex(*(_move(part, where, size=size) for part, where in parts))
+    integer, precision = _BITS[value.dtype]
+    bits = tf.bitcast(value, integer)
+    direction = _direction(bits, place)
+    if size is None:
+        moved = tf.bitcast(bits + tf.cast(direction, integer), value.dtype)
+        stays = tf.equal(value, 0)
+    else:
+        moved = value + tf.cast(direction, value.dtype) * size * 2.0 ** (1 - precision)
+        stays = tf.equal(size, 0)
+    stays |= ~tf.math.is_finite(value) | ~tf.math.is_finite(moved)
+    return tf.where(stays if exact is None else stays | exact, value, moved)
+
+
+def _plain(place: Any, value: Any) -> Any:
+    return _move(value, place)
+
+
+def _short(place: Any, value: Any) -> Any:
+    """Move what has more than a quarter of its dtype's bits: others are hardly rounded numbers."""
+    if value.dtype.is_complex:
+        return _move(value, place)
+    return _move(value, place, _few_bits(value, max(_BITS[value.dtype][1] // 4, 2)))
+
+
+def _literal(place: Any, value: Any) -> Any:
+    if value.dtype.is_complex:
+        return _move(value, place)
+    return _move(
+        value, place, _few_bits(value, _BITS[value.dtype][1] // 4) | tf.equal(value, tf.round(value))
+    )
+
+
+def _of_one(place: Any, value: Any) -> Any:
+    return _move(value, place, size=tf.maximum(tf.abs(value), 1))
+
+
+def _coarsely(place: Any, value: Any) -> Any:
+    return _move(value, place, size=2 * tf.abs(value))
+
+
+def _sum(place: Any, value: Any, first: Any, second: Any) -> Any:
+    """Move a sum unless it is exact: its error is itself a number of the dtype (Knuth's two-sum)."""
+    part = value - first
+    return _move(value, place, tf.equal(first - (value - part), part - second))
+
+
+def _difference(place: Any, value: Any, first: Any, second: Any) -> Any:
+    return _sum(place, value, first, -second)
+
+
+def _product(place: Any, value: Any, first: Any, second: Any) -> Any:
+    half = _BITS[value.dtype][1] // 2
+    exact = _few_bits(first, half) & _few_bits(second, half)
+    return _move(value, place, exact | _few_bits(first, 1) | _few_bits(second, 1))
+
+
+def _quotient(place: Any, value: Any, first: Any, second: Any) -> Any:
+    return _move(value, place, _few_bits(second, 1) | (_few_bits(value, 1) & tf.equal(value * second, first)))
+
+
+def _constant(place: Any, value: Any, unit: Any) -> Any:
+    """Move rounded numbers of a narrower dtype by its unit roundoff: not integers, nor what has few bits."""
+    most = tf.cast(-tf.math.log(unit) / (4 * np.log(2.0)), tf.int64)
+    step = tf.bitwise.left_shift(tf.constant(1, tf.int64), 53 - most) - 1
+    few = tf.equal(tf.bitwise.bitwise_and(tf.bitcast(value, tf.int64), step), 0)
+    moved = value * (1 + unit * tf.cast(_direction(tf.bitcast(value, tf.int64), place), tf.float64))
+    return tf.where(few | tf.equal(value, tf.math.rint(value)) | ~tf.math.is_finite(value), value, moved)
+
+
+# Rules that ask whether a result is exact, and which operands say so.
+_RULES: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
+    "Add": (_sum, (0, 1)),
+    "AddV2": (_sum, (0, 1)),
+    "Sub": (_difference, (0, 1)),
+    "Mul": (_product, (0, 1)),
+    "MulNoNan": (_product, (0, 1)),
+    "Square": (_product, (0, 0)),
+    "Div": (_quotient, (0, 1)),
+    "RealDiv": (_quotient, (0, 1)),
+    "DivNoNan": (_quotient, (0, 1)),
+}
+
+
+@cache
+def _function(rule: Callable[..., Any], dtypes: tuple[Any, ...]) -> Any:
+    """Return a rule as a function of a place and of tensors of some dtypes, in any shape."""
+    specs = [tf.TensorSpec([], tf.int64), *(tf.TensorSpec(None, dtype) for dtype in dtypes)]
+    with tf.init_scope():
+        return tf.function(rule, autograph=False).get_concrete_function(*specs)
+
+
+@dataclass
+class _Body:
+    """The nodes of a graph, or of a function's body, to which perturbed copies are added."""
+
+    nodes: Sequence[Any]
+    function: str  # the function's name; empty for the graph itself
+    whole: Perturbing
+    fixed: Collection[str] = ()  # tensors that are fed, and have no perturbed form
+    made: list[Any] = field(default_factory=list)
+    # by name of a tensor, that of its perturbed form: its own where it has none
+    names: dict[str, str] = field(default_factory=dict)
+    _copies: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._by_name = {node.name: node for node in self.nodes}
+
+    def perturbed(self, tensor: str) -> str:
+        """Return the name of a tensor's perturbed form, which is made the first time."""
+        name = tensor if self.function or ":" in tensor else f"{tensor}:0"
+        waiting = [name]
+        while waiting:  # a stack of its own: a chain may be longer than Python's
+            last = waiting[-1]
+            if last in self.names:
+                waiting.pop()
+            elif missing := [name for name in self._needed(last) if name not in self.names]:
+                waiting += missing
+            else:
+                if not self.function:
+                    self.whole.owners.append((next(self.whole.places), last.partition(":")[0]))
+                self.names[last] = self._perturb(last)
+        return self.names[name]
+
+    def _node_of(self, tensor: str) -> Any | None:
+        node = self._by_name.get(tensor.partition(":")[0])
+        return None if tensor in self.fixed else node
+
+    def _floating_inputs(self, node: Any) -> list[tuple[int, str, Any]]:
+        definition = self.whole.definition(node)
+        slots = arguments_of(definition.input_arg, node)
+        return [
+            (index, name if self.function or ":" in name else f"{name}:0", tf.as_dtype(dtype % 100))
+            for index, (name, (_, dtype)) in enumerate(zip(node.input, slots, strict=False))
+            if not name.startswith("^")
+        ]
+
+    def _needed(self, tensor: str) -> list[str]:
+        node = self._node_of(tensor)
+        if node is None or self._is_source(node) or not self._has_copy(tensor, node):
+            return []
+        return [name for _, name, dtype in self._floating_inputs(node) if _may_move(dtype)]
+
+    def _is_source(self, node: Any) -> bool:
+        return node.op in {"Const", "ReadVariableOp", "Placeholder"} or "Random" in node.op
+
+    def _output_dtype(self, tensor: str, node: Any) -> Any:
+        slots = arguments_of(self.whole.definition(node).output_arg, node)
+        if not self.function:
+            return tf.as_dtype(slots[int(tensor.rpartition(":")[2])][1] % 100)
+        slot = tensor.partition(":")[2]
+        return tf.as_dtype(dict(slots)[slot] % 100)
+
+    def _has_copy(self, tensor: str, node: Any) -> bool:
+        return self.whole.calls(node) or _may_move(self._output_dtype(tensor, node))
+
+    def _perturb(self, tensor: str) -> str:
+        node = self._node_of(tensor)
+        unit = self.whole.units.get((self.function, tensor.partition(":")[0]))
+        if node is None:
+            dtype = None if self.function else self.whole.inputs.get(tensor)
+            if tensor in self.fixed and dtype is not None:
+                return self._add(_plain, tensor, dtype)
+            return tensor if unit is None else self._move_constant(tensor, unit)
+        if not self._has_copy(tensor, node):
+            return tensor
+        dtype = self._output_dtype(tensor, node)
+        if self._is_source(node):
+            if unit is not None:
+                return self._move_constant(tensor, unit)
+            is_rounded = node.op == "Const" and dtype in self.whole.dtypes
+            return self._add(_literal, tensor, dtype) if is_rounded else tensor
+        inputs = self._floating_inputs(node)
+        copy = self._copy(node, inputs)
+        name = tensor if copy == node.name else copy + tensor[len(node.name) :]
+        if dtype in self.whole.dtypes and not _EXACT.fullmatch(node.op) and not self.whole.calls(node):
+            operands = [self.names.get(each, each) for _, each, of in inputs if of == dtype]
+            name = self._move_result(node.op, name, dtype, operands)
+        return name
+
+    def _copy(self, node: Any, inputs: Sequence[tuple[int, str, Any]]) -> str:
+        """Return the name of a node's copy with perturbed inputs; its own where none is perturbed."""
+        if node.name in self._copies:
+            return self._copies[node.name]
+        moved = {index: self.names[name] for index, name, dtype in inputs if _may_move(dtype)}
+        rule = _short if _SUMS.fullmatch(node.op) else _plain if _BACKWARD.fullmatch(node.op) else None
+        if rule is not None:
+            moved |= {
+                index: self._add(rule, moved[index], dtype)
+                for index, _, dtype in inputs
+                if dtype in self.whole.dtypes
+            }
+        own = {index: name for index, name, _ in inputs}
+        if not self.whole.calls(node) and all(own[index] == name for index, name in moved.items()):
+            self._copies[node.name] = node.name
+            return str(node.name)
+        copy = node_def_pb2.NodeDef.FromString(node.SerializeToString())
+        copy.name = f"{node.name}{self.whole.suffix}"
+        copy.attr.pop("_class", None)
+        copy.attr.pop("_XlaMustCompile", None)
+        for index, name in moved.items():
+            copy.input[index] = name
+        self.whole.rename_calls(copy)
+        self.made.append(copy)
+        self._copies[node.name] = copy.name
+        return str(copy.name)
+
+    def _move_result(self, op_type: str, name: str, dtype: Any, operands: Sequence[str]) -> str:
+        rule: Callable[..., Any] = _short if _WHOLE.fullmatch(op_type) else _plain
+        if dtype.is_complex:
+            return self._add(_plain, name, dtype)
+        if _OF_ONE.fullmatch(op_type):
+            rule = _of_one
+        elif _APPROXIMATED.fullmatch(op_type):
+            rule = _coarsely
+        rule, exact_by = _RULES.get(op_type, (rule, ()))
+        return self._add(rule, name, dtype, *(operands[index] for index in exact_by))
+
+    def _move_constant(self, tensor: str, unit: float) -> str:
+        value = self._const(np.float64(unit))
+        return self._add(_constant, tensor, tf.float64, value)
+
+    def _const(self, value: Any) -> str:
+        node = node_def_pb2.NodeDef(name=f"rounding{next(self.whole.places)}{self.whole.suffix}", op="Const")
+        node.attr["dtype"].type = tf.as_dtype(value.dtype).as_datatype_enum
+        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
+        self.made.append(node)
+        return f"{node.name}:output:0" if self.function else f"{node.name}:0"
+
+    def _add(self, rule: Callable[..., Any], name: str, dtype: Any, *others: str) -> str:
+        """Add a call of a rule, and return the name of its result."""
+        dtypes = (dtype,) * (1 + len(others))
+        function = _function(rule, dtypes)
+        place = next(self.whole.places)
+        self.whole.functions[function.name.decode()] = function
+        inputs = [self._const(np.int64(place)), name, *others]
+        node = node_def_pb2.NodeDef(
+            name=f"rounded{place}{self.whole.suffix}", op="StatefulPartitionedCall", input=inputs
+        )
+        node.attr["f"].func.name = function.name
+        node.attr["Tin"].list.type.extend(
+            [tf.int64.as_datatype_enum, *(each.as_datatype_enum for each in dtypes)]
+        )
+        node.attr["Tout"].list.type.append(dtype.as_datatype_enum)
+        self.made.append(node)
+        return f"{node.name}:output:0" if self.function else f"{node.name}:0"
+
+
+def _may_move(dtype: Any) -> bool:
+    return dtype in _NUMBERS or dtype == tf.variant
+
+
+class Perturbing:
+    """Adds to a GraphDef, in place, the perturbed forms of some tensors.
+
+    Args:
+        graph_def: the graph, whose functions get perturbed copies, too.
+        units: the unit roundoff of constants, and of variables that are read, that were rounded to a narrower
+            dtype: by the name of their function (empty for the graph itself) and their node's.
+        inputs: dtypes of the fed tensors that move, by one rounding of their own.
+        fixed: all fed tensors.
+        dtypes: those in which results are rounded.
+    """
+
+    def __init__(
+        self,
+        graph_def: Any,
+        units: Mapping[tuple[str, str], float],
+        inputs: Mapping[str, Any],
+        fixed: Collection[str],
+        dtypes: Collection[Any],
+    ) -> None:
+        self.units, self.inputs, self.dtypes = units, inputs, dtypes
+        self.suffix = f"_rounded{next(_SUFFIX)}"
+        self.places = itertools.count(1)
+        self.functions: dict[str, Any] = {}  # the rules that are called, by name
+        self._library = {function.signature.name: function for function in graph_def.library.function}
+        # for each op of the graph itself, the first of its places and of those of functions that it calls
+        self.owners: list[tuple[int, str]] = []
+        self._graph_def = graph_def
+        self._renamed: dict[str, str] = {}
+        self.body = _Body(list(graph_def.node), "", self, fixed)
+
+    def perturbed(self, tensors: Sequence[str]) -> list[str]:
+        """Return the names of some tensors' perturbed forms, after adding them to the graph."""
+        names = [self.body.perturbed(tensor) for tensor in tensors]
+        self._graph_def.node.extend(self.body.made)
+        self.body.made = []
+        present = {function.signature.name for function in self._graph_def.library.function}
+        added = [function.function_def for name, function in self.functions.items() if name not in present]
+        self._graph_def.library.function.extend(added)
+        return names
+
+    def definition(self, node: Any) -> Any:
+        """Return the definition of a node's op, or the signature of the function that it calls by name."""
+        return private_graphs.op_def(node.op) or self._library[node.op].signature
+
+    def calls(self, node: Any) -> bool:
+        """Whether a node calls functions of the graph."""
+        return node.op in self._library or bool(private_graphs.function_names(node))
+
+    def rename_calls(self, node: Any) -> None:
+        """Let a node call perturbed functions, which are made the first time."""
+        if node.op in self._library:
+            node.op = self._function(node.op)
+        for _, attr in sorted(node.attr.items()):  # a map's own order differs from run to run
+            functions = [attr.func] if attr.WhichOneof("value") == "func" else list(attr.list.func)
+            for function in functions:
+                function.name = self._function(function.name)
+
+    def _function(self, name: str) -> str:
+        if name in self._renamed or name not in self._library:
+            return self._renamed.get(name, name)
+        self._renamed[name] = new_name = f"{name}{self.suffix}"
+        original = self._library[name]
+        copy = type(original).FromString(original.SerializeToString())
+        copy.signature.name = new_name
+        copy.signature.is_stateful = True
+        copy.attr.clear()
+        body = _Body(list(copy.node_def), name, self)
+        for key, tensor in sorted(copy.ret.items()):
+            copy.ret[key] = body.perturbed(tensor)
+        copy.node_def.extend(body.made)
+        self._graph_def.library.function.append(copy)
+        return new_name
+
+
+# A perturbed graph has some ten times as many nodes, and takes a second for each thousand of these.
+_MOST_NODES = 2_000
+
+
+def can_be_perturbed(trace: VjpTrace) -> bool:
+    """Whether a vjp can be perturbed: it isn't as large as a model's, and holds nothing in bodies."""
+    types = [op.type for op in whole_graph(trace.whole.function).get_operations()]
+    return len(types) <= _MOST_NODES and trace.held.body_holds is None and _FRAMES.isdisjoint(types)
+
+
+@dataclass(frozen=True)
+class Perturbed:
+    """The form of a vjp that rounds at random."""
+
+    trace: VjpTrace
+    # the ops of its graph by name, in the order of places; each with its first place
+    owners: tuple[tuple[int, str], ...]
+
+    def places_of(self, ops: range) -> range:
+        """Return the places of some ops, by their indices in `owners`."""
+        end = self.owners[ops.stop][0] if ops.stop < len(self.owners) else ALL_PLACES.stop
+        return range(self.owners[ops.start][0], end)
+
+
+def perturb_vjp(
+    trace: VjpTrace, units: Mapping[tuple[str, str], float], kept: Collection[Any], narrow: Collection[str]
+) -> Perturbed:
+    """Return the form of a vjp that rounds at random.
+
+    Args:
+        trace: the vjp.
+        units: the unit roundoff of what was rounded to a narrower dtype; see `Twin`.
+        kept: handles of the variables that gradients are taken for.
+        narrow: dtypes below float64 of the forward. A gradient's ops that are narrower than each of these
+            aren't rounded otherwise: their error is the gradient's own.
+    """
+    coarsest = max([precision_of(name).unit_roundoff for name in narrow], default=0.0)
+    graph = whole_graph(trace.whole.function)
+    captured = {inner.op.name: outer for outer, inner in graph.captures}
+    graph_def = graph.as_graph_def()
+    nodes = [node for node in graph_def.node if node.name not in captured]
+    del graph_def.node[:]
+    graph_def.node.extend(nodes)
+    functions = [pullback.function for pullback in trace.pullbacks.values()]
+    fed = [tensor for function in functions for tensor in feeds_of(function)]
+    handles = {name for name, outer in captured.items() if any(outer is handle for handle in kept)}
+    of_inputs = {
+        ("", node.name) for node in nodes if node.op == "ReadVariableOp" and node.input[0] in handles
+    }
+    perturbing = Perturbing(
+        graph_def,
+        {place: unit for place, unit in units.items() if place not in of_inputs},
+        {tensor.name: tensor.dtype for tensor in trace.inputs if tensor.dtype in _NUMBERS},
+        {tensor.name for tensor in fed},
+        [dtype for dtype in _NUMBERS if precision_of(dtype.name).unit_roundoff <= max(coarsest, 2.0**-53)],
+    )
+    outputs = {tensor.name: tensor for function in functions for tensor in function.outputs}
+    perturbed = perturbing.perturbed(list(outputs))
+    imported, inner = private_graphs.import_graph(graph_def, captured, [graph])
+
+    def tensor(name: str) -> Any:
+        feed = inner.get(name.partition(":")[0])
+        return imported.get_tensor_by_name(name) if feed is None else feed
+
+    results = {}
+    for (name, original), new_name in zip(outputs.items(), perturbed, strict=True):
+        results[name] = tensor(new_name)
+        results[name].set_shape(original.shape)
+    home = _Home(imported)
+    pullbacks = {}
+    for output, pullback in trace.pullbacks.items():
+        feeds = [tensor(each.name) for each in feeds_of(pullback.function)]
+        fetches = [results[each.name] for each in pullback.function.outputs]
+        pullbacks[output] = replace(pullback, function=subgraph_function(home, feeds, fetches))
+    held = replace(trace.held, draws=tuple(tensor(each.name) for each in trace.held.draws))
+    return Perturbed(replace(trace, pullbacks=pullbacks, joint=None, held=held), tuple(perturbing.owners))
+
+
+@dataclass(frozen=True)
+class _Home:
+    """What has a graph, as a function has."""
+
+    graph: Any
+
+
+def feeds_of(function: Any) -> list[Any]:
+    """Return the tensors that a function of a part of a graph takes, without its captures."""
+    return list(function.inputs[: len(function.inputs) - len(function.captured_inputs)])

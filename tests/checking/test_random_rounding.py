@@ -1,0 +1,181 @@
+"""Random rounding bounds what rounding does to a gradient: beside true errors, and in each kind of graph."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+import rounding_truth
+import tensorflow as tf
+
+import gradcheck_cli
+from gradcheck_cli.checking.ops.operation import Opening
+from gradcheck_cli.results import Status
+from gradcheck_cli.spec.load import load_mapping
+from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
+
+
+@pytest.mark.parametrize("name", rounding_truth.ROWS)
+def test_a_true_error_is_within_twice_what_rounding_moves(name):
+    found = rounding_truth.measure(name)
+    assert (found.error <= 2 * found.rounding).all(), found
+
+
+# At some of their points, these gradients have no three digits.
+FEW_DIGITS = {
+    *("1 - tanh^2", "tanh", "sigmoid", "1 - sigmoid", "(1 - cos) / x^2", "(x + 1) / x - 1 / x"),
+    *("sin(x) / x", "cos^2 + sin^2", "sum of cubes that cancels"),
+}
+
+
+@pytest.mark.parametrize("name", rounding_truth.ROWS)
+def test_an_error_of_a_thousandth_is_beyond(name):
+    found = rounding_truth.measure(name)
+    has_digits = 2 * found.rounding < 1e-3 * np.abs(found.gradient)
+    assert has_digits.all() == (name not in FEW_DIGITS)
+
+
+def loop(x):
+    return tf.while_loop(lambda i, _: i < 5, lambda i, y: (i + 1, tf.sin(y) * 1.3), (0, x))[1]
+
+
+def branch(x):
+    return tf.cond(tf.reduce_sum(x) > 0, lambda: tf.sin(x) * 1.3, lambda: x)
+
+
+@tf.custom_gradient
+def own(x):
+    return tf.sin(x), lambda u: u * tf.cos(x)
+
+
+@tf.custom_gradient
+def own_in_numpy(x):
+    y = tf.numpy_function(np.sin, [x], x.dtype)
+    return tf.ensure_shape(y, x.shape), lambda u: tf.ensure_shape(
+        tf.numpy_function(lambda x, u: u * np.cos(x), [x, u], x.dtype), x.shape
+    )
+
+
+FORWARDS = {
+    "ops": lambda x: tf.sin(x) / x,
+    "a loop": loop,
+    "a branch": branch,
+    "a tf.function": tf.function(lambda x: tf.exp(tf.sin(x))),
+    "a scan": lambda x: tf.scan(lambda a, b: tf.sin(a + b), x),
+    "map_fn": lambda x: tf.map_fn(tf.sin, x),
+    "a custom gradient": own,
+    "NumPy": own_in_numpy,
+    "cross entropy": lambda x: tf.nn.softmax_cross_entropy_with_logits(
+        [0.0, 1.0, 0.0], tf.cast(x, tf.float32)
+    ),
+    "a Fourier transform": lambda x: tf.abs(tf.signal.fft(tf.cast(x, tf.complex64))),
+    "a solver": lambda x: tf.linalg.solve(tf.linalg.diag(x) + 0.1, x[:, None]),
+    "a segment sum": lambda x: tf.math.segment_sum(x * 0.3, [0, 0, 1]),
+}
+
+
+def rounded(forward, dtype, draws=8, value=(0.7, 1.9, -0.3)):
+    """Return a gradient, and what it is in some draws."""
+    sys.modules["rounded_function"] = module = ModuleType("rounded_function")
+    module.forward = forward
+    inputs = {"x": {"shape": [3], "dtype": dtype, "value": list(value)}}
+    (case,) = load_mapping({"op": "op", "forward": "rounded_function:forward", "inputs": inputs})
+    op = GraphOperation.open(case, Opening(), CaseState())
+    upstream = np.ones((2, *op.outputs[0].shape))
+    runs = [op.forms.rounded_otherwise(draw).vjp(0, upstream)[0] for draw in range(draws)]
+    return op.vjp(0, upstream)[0], runs
+
+
+ALL = ("float64", "float32", "float16", "bfloat16")
+DTYPES = {
+    "a solver": ALL[:2],
+    "cross entropy": ("float32",),
+    "a Fourier transform": ("float32",),
+}
+
+
+@pytest.mark.parametrize("dtype", ALL)
+@pytest.mark.parametrize("name", FORWARDS)
+def test_a_gradient_moves_by_some_roundings_of_its_dtype(name, dtype):
+    if dtype not in DTYPES.get(name, ALL):
+        pytest.skip("has no kernel, or computes in float32")
+    exact, (still, *runs) = rounded(FORWARDS[name], dtype)
+    np.testing.assert_array_equal(still, exact)
+    unit = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype]
+    moved = np.max(np.abs(np.stack(runs) - exact), axis=0)
+    assert np.max(moved) > 0
+    assert (moved <= 200 * unit * np.max(np.abs(exact))).all()
+
+
+def test_a_draw_repeats():
+    (_, first), (_, second) = (rounded(FORWARDS["a loop"], "float64") for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_exact_results_stay():
+    exact, runs = rounded(lambda x: x * 4.0 + 8.0 - tf.reverse(x, [0]), "float64")
+    np.testing.assert_array_equal(np.stack(runs), np.stack([exact] * len(runs)))
+
+
+def test_a_tie_keeps_its_sides():
+    exact, runs = rounded(lambda x: tf.reduce_max(x * x), "float64", value=(1.3, 1.3, -1.3))
+    np.testing.assert_allclose(np.stack(runs), np.stack([exact] * len(runs)), rtol=1e-14)
+
+
+@tf.custom_gradient
+def narrowed(x):
+    return tf.sin(x), lambda u: u * tf.cast(tf.cos(tf.cast(x, tf.float32)), x.dtype)
+
+
+def test_a_gradient_narrower_than_its_forward_is_no_rounding():
+    exact, runs = rounded(narrowed, "float64")
+    np.testing.assert_allclose(np.stack(runs), np.stack([exact] * len(runs)), rtol=1e-14)
+
+
+def hiding(factor, size):
+    """Return a sine whose gradient, times a factor, hides in a sum with something of a size."""
+
+    @tf.custom_gradient
+    def op(x):
+        def gradient(u):
+            large = tf.cos(x) * factor + size
+            return u * (large - size)
+
+        return tf.sin(x), gradient
+
+    return op
+
+
+def judged(forward):
+    module = sys.modules["rounded_function"] = ModuleType("rounded_function")
+    module.forward = forward
+    inputs = {"x": {"shape": [4], "dtype": "float64", "value": [1.3, 1.7, 2.9, 3.1]}}
+    report = gradcheck_cli.check({"op": "op", "forward": "rounded_function:forward", "inputs": inputs})
+    (pair,) = report.cases[0].pairs
+    return pair
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.0001])
+def test_what_rounding_leaves_open_names_the_line(factor):
+    pair = judged(hiding(factor, 1e12))
+    assert pair.undecided == "rounding"
+    line = hiding.__code__.co_firstlineno + 6
+    assert f"most of it at tests/checking/test_random_rounding.py:{line} may move y[" in pair.message
+
+
+def test_rounding_within_the_cap_passes():
+    assert judged(hiding(1.0, 1e8)).status is Status.PASSED
+
+
+@pytest.mark.parametrize("size", [1.0, 1e5, 1e8])
+def test_a_wrong_gradient_beyond_its_rounding_is_one(size):
+    assert judged(hiding(1.0001, size)).status is Status.MISMATCHED
+
+
+def test_a_wrong_gradient_as_noisy_as_it_is_wrong_never_passes():
+    for factor in (1.0 + 1e-7, 1.0 + 1e-5, 1.001, 1.1, -1.0):
+        for size in (1e9, 1e10, 1e11, 1e12, 1e13):
+            assert judged(hiding(factor, size)).status is not Status.PASSED or abs(factor - 1) < 1e-6
