@@ -164,7 +164,7 @@ def product_by_logs(x, *, sign=1.0, start=0.0):
 
 @tf.custom_gradient
 def takes_larger_far_out(x):
-    """The same sum twice: far out, its gradient takes the larger of both upstreams, which is linear in each."""
+    """The same sum twice: far out, its gradient takes the larger of both upstreams."""
 
     def gradient(dy):
         larger = tf.where(tf.abs(dy[0]) > tf.abs(dy[1]), dy[0], dy[1])
