@@ -207,9 +207,7 @@ class Exploration:
 
     def make_points(self, count: int, batch: int) -> dict[int, Array]:
         """Return a batch of mixed points, (B, *shape) by the input's index, in any order."""
-        numbers = self.field.constants
-        numbers += [math.log(value) for value in numbers if value > 0]  # what an exponential is compared with
-        constants = [value for value in numbers if value not in self.mixed.specials]
+        constants = [value for value in self.field.constants if value not in self.mixed.specials]
         self.mixed.specials += tuple(constants[: 64 - len(self.mixed.specials)])
         return self.mixed.make(count, batch)
 
@@ -313,15 +311,15 @@ class Exploration:
         """Judge a point; return whether a pair is unexpectedly wrong there, and count its sides as tested."""
         # A sum of upstreams shows what single elements hide: a gradient that takes their maximum at a tie.
         is_asked = not candidate.is_spoilt and not self.is_narrow
-        found = self._judge_at(candidate.point, frozenset({"linearity"} if is_asked else ()))
-        if found is None:
+        at_point = self._judge_at(candidate.point, frozenset({"linearity"} if is_asked else ()))
+        if at_point is None:
             return False
-        is_wrong = bool(found.pairs or failed_checks(found.findings, self.findings))
-        if is_wrong and not self._is_singular(found) and not self._is_meant(candidate, found):
-            moved = self._move(found)
+        is_wrong = bool(at_point.pairs or failed_checks(at_point.findings, self.findings))
+        if is_wrong and not self._is_singular(at_point) and not self._is_meant(candidate, at_point):
+            moved = self._move(at_point)
             self.wrong = replace(moved, note=self._describe_where(moved))
-        statuses = {pair.status for pair in found.findings.pairs}
-        if self.wrong or (not found.pairs and Status.PASSED in statuses and statuses <= RIGHT):
+        statuses = {pair.status for pair in at_point.findings.pairs}
+        if self.wrong or (not at_point.pairs and Status.PASSED in statuses and statuses <= RIGHT):
             self.field.seen |= candidate.taken
         return self.wrong is not None
 
@@ -329,15 +327,17 @@ class Exploration:
         """Return what the judge finds at a point; `None` if it can't be judged."""
         self.judged += 1
         before = self.pace.clock()
-        found = None
+        at_point = None
         with suppress(*ERRORS), clock.count_work() as work:
-            at_point = check_at(self.opener, point, _JUDGED + self.judged, checks)
-            pairs = wrong_pairs(at_point, self.findings)
-            found = WrongPoint(point, at_point, {label: pairs[label] for label in pairs.keys() & self.labels})
+            findings = check_at(self.opener, point, _JUDGED + self.judged, checks)
+            pairs = wrong_pairs(findings, self.findings)
+            at_point = WrongPoint(
+                point, findings, {label: pairs[label] for label in pairs.keys() & self.labels}
+            )
         self.evaluated += work.points
         self.opener.state.chosen.pop(_JUDGED + self.judged, None)
         self.judgement = max(self.pace.clock() - before, self.judgement / 2)
-        return found
+        return at_point
 
     def _move(self, wrong: WrongPoint) -> WrongPoint:
         """Return a wrong point that is nearer to the first sample point."""
@@ -351,10 +351,10 @@ class Exploration:
         def is_wrong(vector: Array) -> bool:
             nonlocal wrong, tries
             tries -= 1
-            found = self._judge_at(free.at(vector, point)) if tries >= 0 else None
-            if found is not None and found.pairs:
-                wrong = found
-            return wrong is found
+            at_point = self._judge_at(free.at(vector, point)) if tries >= 0 else None
+            if at_point is not None and at_point.pairs:
+                wrong = at_point
+            return wrong is at_point
 
         # What is wrong within what would be drawn is no question about the range.
         near = self.mixed.draw_near(start[None])[0]
@@ -376,7 +376,7 @@ class Exploration:
         base: Sequence[Array] = self.first.traced.at.point
         return base
 
-    def _is_singular(self, found: WrongPoint) -> bool:
+    def _is_singular(self, at_point: WrongPoint) -> bool:
         """Whether gradients are right again beside a point, so that only a search reports such a fault.
 
         Equal rows make a matrix singular. TensorFlow's own gradients of several ops that have a kink there
@@ -388,17 +388,19 @@ class Exploration:
         """
         if self.is_search:
             return False
-        pairs = [pair for pair in found.findings.pairs if pair.label in found.pairs or not found.pairs]
+        pairs = [
+            pair for pair in at_point.findings.pairs if pair.label in at_point.pairs or not at_point.pairs
+        ]
         is_nonfinite = all(pair.mismatch == "nonfinite" for pair in pairs)
         if is_nonfinite and self.is_narrow:
             return True
         if all(self.is_of_tensorflow(pair) for pair in pairs):
-            return not self._is_wrong_beside(found, 0.1)
-        stacked = {index: np.asarray(value)[None] for index, value in found.point.items()}
+            return not self._is_wrong_beside(at_point, 0.1)
+        stacked = {index: np.asarray(value)[None] for index, value in at_point.point.items()}
         return (
             is_nonfinite
             and not is_smooth(self.differenced, stacked, self.mixed.free)[0]
-            and not self._is_wrong_beside(found)
+            and not self._is_wrong_beside(at_point)
         )
 
     def is_of_tensorflow(self, pair: PairResult) -> bool:
@@ -410,26 +412,26 @@ class Exploration:
         written = self.opener.written_ops(self.first, output, input_index)
         return written is not None and not written
 
-    def _is_meant(self, candidate: Candidate, found: WrongPoint) -> bool:
+    def _is_meant(self, candidate: Candidate, at_point: WrongPoint) -> bool:
         """Whether the spec excuses a side here that only special values take: those of a mask, say."""
         globs = [glob for glob, _ in self.opener.case.judging.unreached]
         is_excused = any(matches(side, glob) for side in candidate.taken for glob in globs)
-        return is_excused and not self._is_wrong_beside(found)
+        return is_excused and not self._is_wrong_beside(at_point)
 
-    def _is_wrong_beside(self, found: WrongPoint, spreads: float = _CLOSE) -> bool:
+    def _is_wrong_beside(self, at_point: WrongPoint, spreads: float = _CLOSE) -> bool:
         """Whether the same pairs are wrong beside a point, by up to this many spreads in each component."""
         free = self.mixed.free
-        moved = free.vector(found.point)[None]
+        moved = free.vector(at_point.point)[None]
         moved += spreads * free.spreads * self.generator.uniform(-1, 1, moved.shape)
         # A limit throws components back.
         inside = free.clip(2 * free.clip(moved) - moved)[0]
-        beside = self._judge_at(free.at(inside, found.point))
-        return beside is None or bool(found.pairs.keys() & beside.pairs.keys())
+        beside = self._judge_at(free.at(inside, at_point.point))
+        return beside is None or bool(at_point.pairs.keys() & beside.pairs.keys())
 
-    def _describe_where(self, found: WrongPoint) -> str:
+    def _describe_where(self, at_point: WrongPoint) -> str:
         """Say what is special at a wrong point, if the gradient is right beside it."""
-        text = self.mixed.describe_specials(found.point)
-        if not text or self._is_wrong_beside(found):
+        text = self.mixed.describe_specials(at_point.point)
+        if not text or self._is_wrong_beside(at_point):
             return ""
         return (
             f"only where {text}: it is right as soon as these values move. Either a guard for this value is "

@@ -38,7 +38,7 @@ _STATED = 4.0
 
 _OF_STRUCTURE = 0.1  # how far a component of a structure, such as a probability, is moved at most
 FIRST = 1_000  # above any requested number of samples: indices of points that the spec didn't ask for
-_DRAWN = 24  # draws of which a batch is made, of few points a quarter as many
+_DRAWN = 24  # points of a batch that are drawn, of few points a quarter; the others are made from them
 _NAMED = 3  # special facts, in a message
 _HALF = 0.5  # the probability of each choice
 _TRIED = 4_096  # values that are drawn to see which an element may have
@@ -253,6 +253,16 @@ class MixedPoints:
             if math.prod(tensor.shape)
         }
 
+    @cached_property
+    def _pools(self) -> dict[int, Array]:
+        """The values that each element of an input may have, for inputs with few."""
+        pools = {
+            index: _values_of(self.case, tensor)
+            for index, tensor in self.moving.items()
+            if kind_of(tensor.dtype) not in ("float", "complex")
+        }
+        return {index: pool for index, pool in pools.items() if pool.size > 1}
+
     def make(self, count: int, batch: int = 0) -> dict[int, Array]:
         """Return points, (B, *shape) by the input's index; the same for the same arguments.
 
@@ -266,14 +276,15 @@ class MixedPoints:
         for index, tensor in self.moving.items():
             draws = np.stack([draw(self.case, tensor, first + row) for row in range(drawn)])
             points[index] = draws[np.arange(count) % drawn]
-        if self.free.size:
+        if self.free.size and count:
             points |= self._patterns(points, generator, drawn)
+        for index, pool in self._pools.items():
+            points[index] = _edit(
+                points[index], self._with_specials(self.moving[index], pool), generator, drawn
+            )
         for index, tensor in self.moving.items():
-            pool = self._pool(tensor)
-            if pool.size > 1:
-                points[index] = _edit(points[index], pool, generator)
             if tensor.source.kind == "probabilities":
-                points[index] = _sharpen(points[index], generator)
+                points[index] = _sharpen(points[index], generator, drawn)
         order = generator.permutation(count)  # so that some of them are as mixed as all
         return {index: stack[order] for index, stack in points.items()}
 
@@ -326,198 +337,212 @@ class MixedPoints:
         more = f" and {len(facts) - _NAMED} more" if len(facts) > _NAMED else ""
         return " and ".join(facts[:_NAMED]) + more
 
-    def _pool(self, tensor: InputSpec) -> Array:
-        """Return the values that each element of an input may have by itself, or some of many.
-
-        None for real and complex inputs. Special values are frequent.
-        """
-        is_one_by_one = tensor.source.kind in ("default", "bool", "integers", "choice")
-        is_real = kind_of(tensor.dtype) in ("float", "complex")
-        if is_real or not is_one_by_one or tensor.symmetric or tensor.min_gap is not None:
-            return np.array([])
-        pool = np.unique(draw(self.case, replace(tensor, shape=(_TRIED,)), FIRST))
+    def _with_specials(self, tensor: InputSpec, pool: Array) -> Array:
+        """Return a pool in which the special values that an input may have are frequent."""
         if pool.dtype.kind not in "iu":
             return pool
         special = np.array([value for value in self.specials if value == round(value)])
         near = np.concatenate([special, special - 1, special + 1])
-        is_allowed = np.isin(near, pool)
         if tensor.source.kind == "integers":
             is_allowed = (near >= tensor.source.arguments["low"]) & (near < tensor.source.arguments["high"])
+        else:
+            is_allowed = np.isin(near, pool)
         inside = near[is_allowed].astype(pool.dtype)
         return np.concatenate([pool, np.repeat(inside, 1 + len(pool) // (4 * max(len(inside), 1)))])
 
     def _patterns(self, points: dict[int, Array], generator: np.random.Generator, drawn: int) -> Any:
-        draws = self.free.pack(points)
-        mixed = np.asarray(generator.integers(drawn, size=draws.shape))
-        rows = np.take_along_axis(draws[:drawn], mixed, axis=0)
-        ends = [end for part in self.free.parts for end in part.ends]
-        specials = np.array([*self.specials, *ends])
-        patterns = _Patterns(self.free, specials, draws[0], generator, min(self.far / 2, 30.0))
-        turns = np.array(_TURNS)[np.arange(len(rows)) % len(_TURNS)]
-        second = generator.choice(_SECOND, len(rows))
-        with np.errstate(over="ignore", invalid="ignore"):  # clipped below
-            for chosen in (turns, second):
-                for name in np.unique(chosen[chosen != ""]):
-                    rows[chosen == name] = getattr(patterns, name)(rows[chosen == name])
-        return self.free.unpack(self.free.clip(self.free.each(rows, FreeInput.draw_in)), {})
-
-
-# Signs that repeat: all the same, alternating, and whatever else has a period of up to four.
-_SIGNS = {
-    tuple(np.resize(signs, 12)): np.array(signs)
-    for period in range(1, 5)
-    for signs in itertools.product((-1.0, 1.0), repeat=period)
-}
+        vectors = self.free.pack(points)
+        rest = vectors[drawn:]
+        if len(rest):
+            mixed = generator.integers(drawn, size=rest.shape)
+            rest = np.take_along_axis(vectors[:drawn], mixed, axis=0)
+            ends = [end for part in self.free.parts for end in part.ends]
+            specials = np.array([*self.specials, *ends])
+            context = _Context(self.free, specials, vectors[0], generator, min(self.far / 2, 30.0))
+            turns = np.array(_TURNS)[np.arange(len(rest)) % len(_TURNS)]
+            # Every other point has a second pattern: a large value beside a tiny one.
+            second = np.where(np.arange(len(rest)) % 2, generator.choice(_SECOND, len(rest)), -1)
+            with np.errstate(over="ignore", invalid="ignore"):  # clipped below
+                for choices in (turns, second):
+                    for turn in np.unique(choices[choices >= 0]):
+                        rest[choices == turn] = _PATTERNS[turn](context, rest[choices == turn])
+            vectors[drawn:] = rest
+        return self.free.unpack(self.free.clip(self.free.each(vectors, FreeInput.draw_in)), {})
 
 
 @dataclass
-class _Patterns:
-    """Ways to change vectors, (B, size)."""
+class _Context:
+    """What patterns need to know."""
 
     free: FreeInputs
     specials: Array
-    base: Array  # (size,) a vector of which others differ in few components
+    base: Array  # (size,) a vector of which others differ in one component
     generator: np.random.Generator
     most: float  # how many times as far from the middle as drawn values may lie
 
-    def _signs(self, shape: tuple[int, ...]) -> Array:
+    def some(self, rows: Array, values: Array) -> Array:
+        """Return rows with other values of one component, of half or of all."""
+        share = np.array([1.01 / rows.shape[1], 0.5, 1.01])[np.arange(len(rows)) % 3][:, None]
+        return np.where(self.generator.random(rows.shape) < share, values, rows)
+
+    def signs(self, shape: tuple[int, ...]) -> Array:
+        """Return random signs."""
         return np.where(self.generator.random(shape) < _HALF, 1.0, -1.0)
 
-    def change(self, rows: Array) -> Array:
-        """Let components be of other kinds: farther, nearer, tiny, special, beside a special value.
-
-        They are few of those of the first draw, half of a point's, or all of them; two thirds of the points
-        have one kind, and others one for each component.
-        """
-        (count, size), every = rows.shape, np.arange(len(rows))
-        kinds = np.asarray(self.generator.choice(_KINDS, rows.shape))
-        kinds[every % 3 > 0] = kinds[every % 3 > 0, :1]
-        special: Array = self.generator.choice(self.specials, rows.shape)
-        room = np.maximum(np.abs(special), self.free.spreads) * self._signs(rows.shape)
-        beside = special + room * 10.0 ** self.generator.uniform(-16, -1, rows.shape)
-        special[self.generator.random(rows.shape) < _HALF / 2] = 0.0  # the most frequent of them
-        factors = self.generator.choice([3.0, 10.0, 30.0], (count, 1)).clip(1.0, self.most)
-        far, near = (self.free.middles + own * (rows - self.free.middles) for own in (factors, 1 / factors))
-        # Series beside closed forms end at 1e-2 to 1e-5, and are worst there: half of the points are near.
-        least = np.where(every % 2, -5.0, -14.0)[:, None]
-        tiny = rows * 10.0 ** self.generator.uniform(least, -1, (count, 1))
-        values = np.choose(kinds, (far, near, tiny, special, beside))
-        shares = np.array([2.5 / size, 0.5, 1.01])[every // 3 % 3, None]
-        others = np.where(shares < _HALF, self.base, rows)
-        return np.where(self.generator.random(rows.shape) < shares, values, others)
-
-    def tie(self, rows: Array) -> Array:
-        """Make two components of an input equal, in every other point all of them; some with opposite signs.
-
-        Every other four are nearly so.
-        """
-
-        def change(_: FreeInput, own: Array) -> Array:
-            order = self.generator.permuted(np.tile(np.arange(own.shape[1]), (len(own), 1)), axis=1)
-            every = np.arange(len(own))
-            own[every, order[:, 0]] = own[every, order[:, -1]]
-            own[::4] = own[::4, :1]
-            own[1::4] = own[1::4, :1] * self._signs(own[1::4].shape)
-            return own
-
-        near = np.arange(len(rows))[:, None] // 4 % 2
-        distance = near * 10.0 ** self.generator.uniform(-15, -2, (len(rows), 1))
-        noise = distance * self.free.spreads * self.generator.standard_normal(rows.shape)
-        return self.free.each(rows, change) + noise
-
-    def repeat_rows(self, rows: Array) -> Array:
-        """Make slices of an input along its first axis the same, or zero; inputs of one shape equal."""
-        first = self.free.parts[0]
-        of_first = self.free.split(rows)[0][::3].copy()
-
-        def change(part: FreeInput, own: Array) -> Array:
-            if len(part.tensor.shape) > 1:
-                # Of complex inputs, both parts apart.
-                slices = own.reshape(len(own), -1, own.shape[1] // part.tensor.shape[0])
-                row, another = self.generator.integers(slices.shape[1], size=2)
-                slices[0::4] = slices[0::4, :1]
-                slices[1::4, row] = slices[1::4, another]
-                slices[2::4, row] = 0.0
-                slices[3::4] *= self.generator.integers(2, size=slices[3::4].shape[:2])[..., None]
-            if part.size == first.size:
-                own[::3] = of_first if part is not first else own[::3]
-            return own
-
-        return self.free.each(rows, change)
-
-    def sort(self, rows: Array) -> Array:
-        """Sort components, ascending or descending; every other two by size, with signs that repeat."""
-
-        def change(_: FreeInput, own: Array) -> Array:
-            own.sort(axis=1)
-            own[::2] = own[::2, ::-1].copy()
-            return own
-
-        by_size = np.arange(len(rows)) // 2 % 2 == 1
-        rows[by_size] = np.abs(rows[by_size])
-        rows = self.free.each(rows, change)
-        rows[by_size] = self.set_signs(rows[by_size])
-        return rows
-
-    def set_signs(self, rows: Array) -> Array:
-        """Set signs that repeat; and then the same everywhere, in every other point but for one component."""
-        (count, size), every = rows.shape, np.arange(len(rows))
-        flipped = self.generator.integers(size, size=(count, 1)) == np.arange(size)
-        signs = self._signs((count, 1)) * np.where(flipped & (every % 2 > 0)[:, None], -1.0, 1.0)
-        for row, repeated in zip(signs, _SIGNS.values(), strict=False):
-            row[:] = np.resize(repeated, size)
-        return np.asarray(self.free.middles + np.abs(rows - self.free.middles) * signs)
-
-    def round(self, rows: Array) -> Array:
-        """Round to whole numbers, or to halves; every other two lie all beside them."""
-        every = np.arange(len(rows))[:, None]
-        whole = np.round(rows * (1 + every % 2)) / (1 + every % 2)
-        near = every // 2 % 2 * 10.0 ** self.generator.uniform(-15, -2, (len(rows), 1))
-        return np.asarray(whole * (1 + near * self._signs((len(rows), 1))))
+    def beside(self, shape: tuple[int, ...]) -> Array:
+        """Return special values, and values at all distances from them."""
+        values = self.generator.choice(self.specials, shape)
+        size = np.maximum(np.abs(values), self.free.spreads) * 10.0 ** self.generator.uniform(-16, -1, shape)
+        return np.asarray(values + size * self.signs(shape))
 
 
-# How often values are far, near, tiny, special, and beside special ones; see `_Patterns.change`.
-_KINDS = (0, 0, 0, 1, 2, 2, 3, 4, 4, 4)
-# Which pattern each point has, in turns; and which may follow in the same point, such as a large value beside
-# a tiny one, or none.
-_TURNS = (
-    *("change", "change", "set_signs", "change", "change", "tie", "sort", "change", "set_signs", "change"),
-    *("round", "repeat_rows", "change", "change", "set_signs", "tie", "change", "round", "change", "change"),
+def _scale(context: _Context, rows: Array) -> Array:
+    factors = np.minimum([10.0, 0.1, 3.0, 30.0], context.most)[np.arange(len(rows)) % 4]
+    return np.asarray(context.free.middles + factors[:, None] * (rows - context.free.middles))
+
+
+def _set_special(context: _Context, rows: Array) -> Array:
+    values = context.generator.choice(context.specials, rows.shape)
+    values[::2] *= np.arange(len(values[::2]))[:, None] % 2  # zero is the most frequent of them
+    return context.some(rows, values)
+
+
+def _set_beside(context: _Context, rows: Array) -> Array:
+    return context.some(rows, context.beside(rows.shape))
+
+
+def _make_tiny(context: _Context, rows: Array) -> Array:
+    """Scale by a power of ten, each point by another one; all components or some."""
+    # Series beside closed forms end at 1e-2 to 1e-5, and are worst there: half of the points are that near.
+    least = np.where(np.arange(len(rows)) % 2, -5.0, -14.0)[:, None]
+    return context.some(rows, rows * 10.0 ** context.generator.uniform(least, -1, (len(rows), 1)))
+
+
+def _tie(context: _Context, rows: Array) -> Array:
+    """Make two components of an input equal, in every other point all of them; some with opposite signs.
+
+    Every other four are nearly so.
+    """
+
+    def change(_: FreeInput, own: Array) -> Array:
+        order = context.generator.permuted(np.tile(np.arange(own.shape[1]), (len(own), 1)), axis=1)
+        every = np.arange(len(own))
+        own[every, order[:, 0]] = own[every, order[:, -1]]
+        own[::4] = own[::4, :1]
+        own[1::4] = own[1::4, :1] * context.signs(own[1::4].shape)
+        return own
+
+    near = np.arange(len(rows))[:, None] // 4 % 2
+    distance = near * 10.0 ** context.generator.uniform(-15, -2, (len(rows), 1))
+    noise = distance * context.free.spreads * context.generator.standard_normal(rows.shape)
+    return context.free.each(rows, change) + noise
+
+
+def _repeat_rows(context: _Context, rows: Array) -> Array:
+    """Make slices of an input along its first axis the same, or zero; inputs of one shape equal."""
+    first = context.free.parts[0]
+    of_first = context.free.split(rows)[0][::3].copy()
+
+    def change(part: FreeInput, own: Array) -> Array:
+        if len(part.tensor.shape) > 1:
+            # Of complex inputs, both parts apart.
+            slices = own.reshape(len(own), -1, own.shape[1] // part.tensor.shape[0])
+            row, another = context.generator.integers(slices.shape[1], size=2)
+            slices[0::4] = slices[0::4, :1]
+            slices[1::4, row] = slices[1::4, another]
+            slices[2::4, row] = 0.0
+            slices[3::4] *= context.generator.integers(2, size=slices[3::4].shape[:2])[..., None]
+        if part.size == first.size:
+            own[::3] = of_first if part is not first else own[::3]
+        return own
+
+    return context.free.each(rows, change)
+
+
+def _sort(context: _Context, rows: Array) -> Array:
+    """Sort components, ascending or descending."""
+
+    def change(_: FreeInput, own: Array) -> Array:
+        own.sort(axis=1)
+        own[::2] = own[::2, ::-1].copy()
+        return own
+
+    return context.free.each(rows, change)
+
+
+# Signs that repeat: all the same, alternating, and whatever else has a period of up to four.
+_SIGNS = [signs for period in range(1, 5) for signs in itertools.product((-1.0, 1.0), repeat=period)]
+
+
+def _set_signs(context: _Context, rows: Array) -> Array:
+    """Set signs that repeat, and then random ones."""
+    signs = context.signs(rows.shape)
+    for row, repeated in zip(signs, _SIGNS, strict=False):
+        row[:] = np.resize(repeated, len(row))
+    return np.asarray(context.free.middles + np.abs(rows - context.free.middles) * signs)
+
+
+def _change_one(context: _Context, rows: Array) -> Array:
+    """Differ from one draw in one component, which lies anywhere."""
+    at = np.arange(len(rows)), context.generator.integers(rows.shape[1], size=len(rows))
+    sizes = context.generator.choice([1.0, 3.0, 10.0, 30.0, 100.0], len(rows)).clip(max=context.most)
+    made = np.tile(context.base, (len(rows), 1))
+    far = context.free.middles + sizes[:, None] * (rows - context.free.middles)
+    made[at] = np.where(np.arange(len(rows)) % 2, far[at], context.beside(rows.shape)[at])
+    return made
+
+
+def _round(_context: _Context, rows: Array) -> Array:
+    """Round to whole numbers, or to halves."""
+    parts = 1 + np.arange(len(rows))[:, None] % 2
+    return np.asarray(np.round(rows * parts) / parts)
+
+
+_PATTERNS: tuple[Callable[[_Context, Array], Array], ...] = (
+    *(_scale, _change_one, _set_signs, _set_special, _set_beside, _tie, _sort, _make_tiny, _repeat_rows),
+    _round,
 )
-_SECOND = ("", "change", "change", "set_signs", "round")
+# Which pattern each point has, in turns.
+_TURNS = (0, 1, 2, 3, 4, 5, 6, 7, 2, 3, 0, 8, 2, 1, 7, 5, 4, 9, 0, 7)
+_SECOND = (0, 2, 3, 4, 7)  # those that may follow another one, in the same point
 
 
-def _edit(stack: Array, pool: Array, generator: np.random.Generator) -> Array:
+def _values_of(case: Case, tensor: InputSpec) -> Array:
+    """Return the values that each element of an input may have by itself, or some of many."""
+    is_one_by_one = tensor.source.kind in ("default", "bool", "integers", "choice")
+    if not is_one_by_one or tensor.symmetric or tensor.min_gap is not None:
+        return np.array([])
+    return np.unique(draw(case, replace(tensor, shape=(_TRIED,)), FIRST))
+
+
+def _edit(stack: Array, pool: Array, generator: np.random.Generator, drawn: int) -> Array:
     """Return points with new values of a pool: everywhere, in one element, or the same in all elements.
 
     Every third point keeps what was drawn.
     """
-    flat = stack.reshape(len(stack), -1)
-    turns = np.arange(len(flat)) % 6
+    edited = stack.copy()
+    flat = edited.reshape(len(stack), -1)
     shape = (len(pool),) * flat.shape[1]
-    made = generator.choice(pool, flat.shape)
-    if math.prod(shape) <= len(flat):  # there are few combinations, so that each occurs
-        numbers = generator.permutation(math.prod(shape))[np.cumsum(turns > 3) % math.prod(shape)]  # noqa: PLR2004 (the turns)
-        made = pool[np.stack(np.unravel_index(numbers, shape), axis=1)]
-    one = np.arange(flat.shape[1]) == generator.integers(flat.shape[1], size=(len(flat), 1))
-    kinds = [
-        flat,
-        np.where(one, made, flat[:1]),
-        np.repeat(made[:, :1], flat.shape[1], axis=1),
-        flat,
-        made,
-        made,
-    ]
-    edited = np.stack(kinds)[turns, np.arange(len(flat))]
-    return np.asarray(edited.reshape(stack.shape))
+    # If there are few combinations, each occurs.
+    few: Any = generator.permutation(math.prod(shape)) if math.prod(shape) <= len(flat) else []
+    for row in range(min(drawn, 2), len(flat)):
+        if row % 6 == 1:
+            flat[row] = flat[0]
+            flat[row, generator.integers(flat.shape[1])] = generator.choice(pool)
+        elif row % 6 == 2:  # noqa: PLR2004 (the turns)
+            flat[row] = generator.choice(pool)
+        elif row % 3 and len(few):
+            turn = row // 6 * 2 + row % 3 - 1
+            flat[row] = pool[list(np.unravel_index(few[turn % len(few)], shape))]
+        elif row % 3:
+            flat[row] = generator.choice(pool, flat.shape[1])
+    return np.asarray(edited)
 
 
-def _sharpen(stack: Array, generator: np.random.Generator) -> Array:
-    """Return probabilities nearer to the middle or to a corner; every other point is mixed with a corner."""
-    count, *shape = stack.shape
-    of_points = (count, *[1] * len(shape))
-    made = stack ** (10.0 ** generator.uniform(-1.0, 1.0, of_points))
-    made /= made.sum(axis=-1, keepdims=True)
-    rest = np.where(np.arange(count) % 2, 10.0 ** generator.uniform(-1.3, 0, count), 1.0).reshape(of_points)
-    corners = np.eye(shape[-1])[generator.integers(shape[-1], size=(count, *shape[:-1]))]
-    return np.asarray(rest * made + (1 - rest) * corners)
+def _sharpen(stack: Array, generator: np.random.Generator, drawn: int) -> Array:
+    """Return probabilities, some of which lie nearer to the middle or to a corner."""
+    powers = 10.0 ** generator.uniform(-1.0, 1.0, len(stack) - drawn)
+    made = np.array(stack)
+    moved = made[drawn:] ** powers.reshape(-1, *[1] * (made.ndim - 1))
+    made[drawn:] = moved / moved.sum(axis=-1, keepdims=True)
+    return made

@@ -116,16 +116,21 @@ def _source_of(code: CodeType, instruction: Any, line: int) -> tuple[str, int]:
     return shorten(text[at.col_offset : end].decode(errors="replace").strip()), at.lineno
 
 
+def _in_order(codes: Collection[CodeType]) -> list[CodeType]:
+    """Return codes in the order of their text: that of a set differs from run to run."""
+    return sorted(codes, key=lambda code: (code.co_filename, code.co_firstlineno, code.co_name))
+
+
 def python_sides(codes: Collection[CodeType]) -> Iterator[Side]:
     """Yield the sides of the branches in the code that ran."""
-    for code in sorted(codes, key=lambda code: (code.co_filename, code.co_firstlineno)):
+    for code in _in_order(codes):
         for jump in _jumps_of(code).values():
             yield from ((jump.key, side) for side in (_RAISED if jump.sides == _RAISED else TRUTH))
 
 
 def constants_in(codes: Collection[CodeType]) -> list[float]:
     """Return the numbers that are written in the code that ran."""
-    waiting: list[Any] = [*codes]
+    waiting: list[Any] = _in_order(codes)
     numbers: dict[float, None] = {}
     while waiting:
         constant = waiting.pop()
