@@ -14,9 +14,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -26,18 +25,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
     from rich.text import Text
 
-    from gradcheck_cli.checking.checks.check import ModesView
-    from gradcheck_cli.checking.ops.jacobian import PairKey
-    from gradcheck_cli.checking.ops.operation import Opener, Opening, Operation, Operations, TensorInfo
-    from gradcheck_cli.checking.pairs.pair import PairSample, PointData
     from gradcheck_cli.checking.verdicts.summary import Findings
-    from gradcheck_cli.gate import BaselineFinding, Fingerprint
-    from gradcheck_cli.results import CaseResult, CheckResult, PairResult, PathOp, Report
-    from gradcheck_cli.running.run_loop import Workers
-    from gradcheck_cli.spec.case import Case
-    from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
-    from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
-    from gradcheck_cli.tensorflow_backend.openers import GraphMode
+    from gradcheck_cli.results import CaseResult, Report
 
 
 # In the order of `--help`, and in which they act at a hook.
@@ -100,18 +89,62 @@ def _tables(name: str) -> Iterator[Any]:
     return (getattr(feature, name) for feature in features() if hasattr(feature, name))
 
 
-def _implementations(hook: str) -> Iterator[Any]:
-    """Import what the features call at a hook."""
+# What features are asked, by name, with the arguments; several may answer only where that is said. In a run:
+OF_A_RUN = (
+    "run_options",  # the `FeatureOptions` of `run`, of each feature that has some
+    # (context, paths, read, workers, mark) runs again and again as files change, and returns the exit code
+    "watch_cases",
+    # (address of a scheduler, or nothing for a cluster made here; its number of processes; limits, settings,
+    # folder for output) starts workers elsewhere
+    "start_in_cluster",
+    "closing_lines",  # (report, width) lays out lines at the end of a run, above the summary; several
+    # (kind, context, incomplete) offers words to the shell: "spec_files", "op_types"; or "ops", "names" (of
+    # cases), "tags" or "pairs" of the specs; several
+    "completing",
+    # (package, folders) returns the hand-written gradients in a package's text: with their `target`,
+    # `module:function`, and the op type for which one is `registered`
+    "find_gradients",
+    "compare_on_page",  # (old, new, findings) renders two named reports side by side
+    "run_corrupted",  # (case, opener, points, corruptions) checks a case's gradient with each of them
+    "works_eagerly",  # (case, opening, state) whether a forward that can't be traced has gradients eagerly
+)
+# While a case is checked:
+AT_A_CASE = (
+    "behaviour",  # how TensorFlow behaves while the user's code runs, a `Behaviour`
+    "find_mode",  # (name) how a case is opened in another mode than graph
+    "compare_modes",  # (view) compares a case's gradients with those of another mode; the check `modes`
+    "draw_path",  # (opener, pair, sample) the ops between an output and an input, with their verdicts
+    "fingerprints",  # (case, formula, pairs) by which a baseline recognises each pair at a sample point
+    # (op, output, inputs) the ops between these whose gradients the user wrote; `None` if unknown
+    "find_written_ops",
+    "are_right_alone",  # (ops) whether each op's gradient is right by itself
+    # (samples, output, input, other pairs, points) which mistake a pair's error looks like, as lines
+    "diagnose",
+    # (case, operations, pairs, checks) a wrong case's pairs with the cause of their mismatch, and its checks
+    "find_common_cause",
+)
+
+
+def ask_each(hook: str, *arguments: Any) -> Iterator[Any]:  # noqa: ANN401 (as each hook has it)
+    """Yield what each feature answers at a hook; what it calls is imported now."""
     for table in _tables("HOOKS"):
         if hook in table:
             module, _, name = table[hook].partition(":")
-            yield getattr(import_module(module), name)
+            value = getattr(import_module(module), name)
+            yield value(*arguments) if callable(value) else value
+
+
+def ask(hook: str, *arguments: Any, default: Any = None) -> Any:  # noqa: ANN401 (as each hook has it)
+    """Return what the first feature answers at a hook; without one, the default."""
+    return next(ask_each(hook, *arguments), default)
 
 
 def load() -> None:
     """Import what features need at a case: a process that forks others does that once for all of them."""
-    for hook in (*AFTER_VERDICT, *_AT_A_CASE):
-        tuple(_implementations(hook))
+    for hook in (*AFTER_VERDICT, *AT_A_CASE):
+        for table in _tables("HOOKS"):
+            if hook in table:
+                import_module(table[hook].partition(":")[0])
 
 
 def commands() -> dict[str, Command]:
@@ -154,7 +187,6 @@ class RunPart:
 class FeatureOptions:
     """A feature's options of `run`."""
 
-    name: str  # the parameter that takes their values as one object
     heading: str  # the heading in `--help`
     kind: type  # the class of that object; its fields are the options' parameters, in the order of `--help`
     options: tuple[Callable[..., Any], ...]  # each adds an option to a command
@@ -174,37 +206,7 @@ class FeatureOptions:
 
 def run_options() -> tuple[FeatureOptions, ...]:
     """Return the features' options of `run`."""
-    return tuple(_implementations("run_options"))
-
-
-def watch_cases(
-    ctx: click.Context,
-    paths: Sequence[str],
-    read: Callable[[], Sequence[Case]],
-    workers: object,
-    mark: Callable[[CaseResult], CaseResult],
-) -> int | None:
-    """Run again and again, as files change; return the exit code, or `None` if no feature can."""
-    return next((watch(ctx, paths, read, workers, mark) for watch in _implementations("watch_cases")), None)
-
-
-def start_in_cluster(
-    address: str, jobs: int, limits: object, settings: Mapping[str, Any], output: Path | None
-) -> Workers | None:
-    """Start workers elsewhere; `None` if no feature can.
-
-    Args:
-        address: the scheduler's, HOST:PORT; empty for a cluster made on this machine.
-        jobs: how many processes a cluster on this machine has.
-    """
-    starts = _implementations("start_in_cluster")
-    return next((start(address, jobs, limits, settings, output) for start in starts), None)
-
-
-def closing_lines(report: Report, width: int) -> list[Text]:
-    """Lay out the features' lines at the end of a run, above the summary."""
-    lines = (lay_out(report, width) for lay_out in _implementations("closing_lines"))
-    return [line for part in lines for line in part]
+    return tuple(ask_each("run_options"))
 
 
 # Other commands.
@@ -218,34 +220,9 @@ def completing(kind: str) -> Callable[[click.Context, click.Parameter, str], lis
     """
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return [item for offer in _implementations("completing") for item in offer(kind, ctx, incomplete)]
+        return [item for items in ask_each("completing", kind, ctx, incomplete) for item in items]
 
     return complete
-
-
-class FoundGradient(Protocol):
-    """A hand-written gradient in a module's text."""
-
-    @property
-    def target(self) -> str:
-        """`module:function`."""
-
-    @property
-    def registered(self) -> str:
-        """The op type that it is registered for; empty for none."""
-
-
-def find_gradients(package: str, places: Sequence[str]) -> Sequence[FoundGradient]:
-    """Return the hand-written gradients in a package's text, looked for in some folders."""
-    found_by = _implementations("find_gradients")
-    return [gradient for find in found_by for gradient in find(package, places)]
-
-
-def compare_on_page(
-    old: tuple[str, Report], new: tuple[str, Report], findings: Sequence[BaselineFinding]
-) -> str:
-    """Render two reports side by side, each with its file's name, as one page; empty if no feature can."""
-    return next((str(render(old, new, findings)) for render in _implementations("compare_on_page")), "")
 
 
 # A case.
@@ -289,30 +266,8 @@ class Behaviour:
 
 def behaviour() -> Behaviour:
     """Return how TensorFlow behaves while the user's code runs."""
-    return next(_implementations("behaviour"), Behaviour())
-
-
-def find_mode(name: str) -> GraphMode | None:
-    """Return how a case is opened in another mode than graph; `None` if no feature has it."""
-    return next((mode for find in _implementations("find_mode") if (mode := find(name)) is not None), None)
-
-
-def works_eagerly(case: Case, opening: Opening, state: CaseState) -> bool:
-    """Whether a forward that can't be traced has gradients where it is called eagerly."""
-    return any(works(case, opening, state) for works in _implementations("works_eagerly"))
-
-
-def compare_modes(view: ModesView) -> list[CheckResult]:
-    """Compare a case's gradients with those of another mode; the check `modes`."""
-    return [result for compare in _implementations("compare_modes") for result in compare(view)]
-
-
-def run_corrupted(case: Case, opener: Opener[Any], points: Sequence[int]) -> Findings:
-    """Check a case's gradient with each of `Wanted.corruptions` in turn."""
-    findings: Findings = next(_implementations("run_corrupted"))(
-        case, opener, points, case.wanted.corruptions
-    )
-    return findings
+    own: Behaviour = ask("behaviour") or Behaviour()
+    return own
 
 
 @dataclass
@@ -342,20 +297,6 @@ AFTER_VERDICT: Mapping[str, Callable[[OpenCase], bool]] = {
 }
 
 
-# The others that are called while a case is checked.
-_AT_A_CASE = (
-    "behaviour",
-    "find_mode",
-    "compare_modes",
-    "draw_path",
-    "fingerprints",
-    "find_written_ops",
-    "are_right_alone",
-    "diagnose",
-    "find_common_cause",
-)
-
-
 def after_verdict(case: OpenCase, stages: Mapping[str, Callable[[OpenCase], None]]) -> Findings:
     """Let features look at a judged case.
 
@@ -364,60 +305,11 @@ def after_verdict(case: OpenCase, stages: Mapping[str, Callable[[OpenCase], None
     """
     for stage, is_needed in AFTER_VERDICT.items():
         if is_needed(case):
-            own = [stages[stage]] if stage in stages else []
-            for look in (*own, *_implementations(stage)):
-                look(case)
+            if stage in stages:
+                stages[stage](case)
+            for _ in ask_each(stage, case):
+                pass
     return case.findings
-
-
-def draw_path(opener: Opener[Any], pair: PairKey, sample: int) -> tuple[PathOp, ...]:
-    """Return the ops between an output and an input with their verdicts, in the order of the forward."""
-    return tuple(op for draw in _implementations("draw_path") for op in draw(opener, pair, sample))
-
-
-# A sample point and its pairs.
-
-
-def fingerprints(case: Case, formula: Operation, pairs: Sequence[PairKey]) -> Mapping[PairKey, Fingerprint]:
-    """Return numbers by which a baseline recognises each pair's gradient and forward at a sample point."""
-    return next((take(case, formula, pairs) for take in _implementations("fingerprints")), {})
-
-
-def find_written_ops(op: GraphOperation, output: int, inputs: Sequence[int]) -> Sequence[Operation] | None:
-    """Return the ops between an output and inputs whose gradients the user wrote; `None` if unknown."""
-    return next((find(op, output, inputs) for find in _implementations("find_written_ops")), [])
-
-
-def are_right_alone(ops: Sequence[Operation] | None) -> bool:
-    """Whether each op's gradient is right by itself; `None` stands for ops that aren't known."""
-    return ops is not None and all(are_right(ops) for are_right in _implementations("are_right_alone"))
-
-
-def diagnose(
-    samples: Sequence[PairSample],
-    output: TensorInfo,
-    input_info: TensorInfo,
-    other_pairs: Sequence[Mapping[str, PairSample]],
-    points: Sequence[PointData],
-) -> tuple[str, ...]:
-    """Say which mistake a pair's error looks like; nothing where no known one does."""
-    guesses = _implementations("diagnose")
-    return tuple(
-        line for guess in guesses for line in guess(samples, output, input_info, other_pairs, points)
-    )
-
-
-def find_common_cause(
-    case: Case, operations: Operations | None, pairs: tuple[PairResult, ...], checks: list[CheckResult]
-) -> tuple[tuple[PairResult, ...], list[CheckResult]]:
-    """Return a wrong case's pairs with the cause of their mismatch, where the rest of the case shows it.
-
-    Returns:
-        The pairs; and the checks, the likely cause of the others first.
-    """
-    for find in _implementations("find_common_cause"):
-        pairs, checks = find(case, operations, pairs, checks)
-    return pairs, checks
 
 
 # Parts of other packages, by the groups of their entry points.

@@ -14,10 +14,12 @@ import math
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from typing import Any, TypeVar
+
+from gradcheck_cli.visible import cut
 
 Value = TypeVar("Value")
 
@@ -77,6 +79,11 @@ def plain(value: object, layouts: Layouts | None = None) -> Any:  # noqa: ANN401
     if not isinstance(value, float | complex) and callable(scalar := getattr(value, "item", None)):
         return convert(scalar())  # of NumPy's
     return _form(value, layouts, convert)
+
+
+def write(value: object, layouts: Layouts | None = None) -> str:
+    """Return a value as JSON text for people, too, that ends in a newline; see `plain`."""
+    return json.dumps(plain(value, layouts), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _form(value: object, layouts: Layouts, convert: Callable[[object], object]) -> object:
@@ -248,6 +255,20 @@ def _read_tuple(inner: tuple[Any, ...], content: object, place: str, layouts: La
     )
 
 
+def map_texts(value: Any, convert: Callable[[str], str]) -> Any:  # noqa: ANN401 (any record, or a part of one)
+    """Return a value with all texts in it converted: in dataclasses, tuples and the values of mappings."""
+    if type(value) is str:
+        return convert(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = {own.name: map_texts(getattr(value, own.name), convert) for own in fields(value) if own.init}
+        return replace(value, **parts)
+    if isinstance(value, tuple):
+        return tuple(map_texts(item, convert) for item in value)
+    if isinstance(value, dict):
+        return {key: map_texts(item, convert) for key, item in value.items()}
+    return value
+
+
 def written_fields(kind: type, layout: Layout) -> dict[str, Any]:
     """Return the types of the fields that a dataclass is written with, those of its groups among them."""
     types_of: dict[str, Any] = {}
@@ -269,6 +290,5 @@ def _expect(kind: type[Value], content: object, place: str, what: str) -> Value:
 
 
 def _fault(content: object, place: str, what: str) -> TypeFault:
-    shown = json.dumps(content, ensure_ascii=True, default=str)
-    shown = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
+    shown = cut(json.dumps(content, ensure_ascii=True, default=str), _SHOWN)
     return TypeFault(f"{place or 'it'} must be {what}, but is {shown}")

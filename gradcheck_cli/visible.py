@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 
 # Of a text that the user's code made, such as an exception's. GitHub takes 1 MiB for the page of a job.
 _MOST_CHARACTERS = 4000
@@ -14,6 +15,17 @@ def clean(text: str) -> str:
         repr(char)[1:-1] if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") else char
         for char in text
     )
+
+
+def cut(text: str, most: int) -> str:
+    """Return the beginning of a text that is longer than `most` characters, and that it goes on."""
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+def join_first(parts: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Join the first `most` parts, and say how many more there are."""
+    more = f" and {len(parts) - most:,} more" if len(parts) > most else ""
+    return separator.join(parts[:most]) + more
 
 
 def shorten(text: str) -> str:

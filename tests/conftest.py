@@ -9,12 +9,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # tests are no package
-
-from rows_on_main import mark_rows
-from warm_process import WarmProcess
-
 import gradcheck_cli
+from tests.support.warm_process import WarmProcess
 
 FEATURES = Path(gradcheck_cli.__file__).parent / "features"
 
@@ -37,8 +33,22 @@ def pytest_ignore_collect(collection_path):
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what `-m` says
 def pytest_collection_modifyitems(items):
-    """Leave to main the rows of tables whose code other rows run too."""
-    mark_rows(items)
+    """Leave to main the rows of a test that its mark `on_change` doesn't name.
+
+    Raises:
+        pytest.UsageError: it names a row that isn't there.
+    """
+    rows, named = {}, {}
+    for item in items:
+        for mark in item.iter_markers("on_change"):
+            table, _, row = item.nodeid.partition("[")
+            rows.setdefault(table, set()).add(row.removesuffix("]"))
+            named[table] = mark.args
+            if row.removesuffix("]") not in mark.args:
+                item.add_marker(pytest.mark.once)
+    gone = [f"{table}[{row}]" for table in named for row in named[table] if row not in rows[table]]
+    if gone and not any("::" in argument for argument in items[0].config.args):
+        raise pytest.UsageError(f"no test is named {gone[0]}: its mark on_change names it")
 
 
 @pytest.fixture(scope="session")

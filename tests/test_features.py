@@ -51,7 +51,7 @@ def test_each_folder_is_in_the_list():
 
 
 def test_what_a_feature_names_for_a_hook_is_there():
-    hooked = {name for name in vars(hooks) if not name.startswith("_")} | set(hooks.AFTER_VERDICT)
+    hooked = {*hooks.OF_A_RUN, *hooks.AT_A_CASE, *hooks.AFTER_VERDICT}
     for feature in hooks.features():
         for hook, target in getattr(feature, "HOOKS", {}).items():
             assert hook in hooked

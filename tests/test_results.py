@@ -3,7 +3,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from flat_results import altered, make_case, make_pair
 
 from gradcheck_cli.gate import Shard
 from gradcheck_cli.results import (
@@ -15,6 +14,7 @@ from gradcheck_cli.results import (
     case_status,
     judge_empty_pairs,
 )
+from tests.support.flat_results import altered, make_case, make_pair
 
 PASSED, MISMATCHED, INCONCLUSIVE = Status.PASSED, Status.MISMATCHED, Status.INCONCLUSIVE
 ERROR, SKIPPED = Status.ERROR, Status.SKIPPED

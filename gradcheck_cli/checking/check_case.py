@@ -277,7 +277,8 @@ class Examination:
 
     def _are_right_alone(self, operations: Operations, key: PairKey) -> bool:
         """Whether the user's own gradients on a pair's path are right, each by itself, at the point."""
-        return hooks.are_right_alone(self.opener.written_ops(operations.formula, *key))
+        ops = self.opener.written_ops(operations.formula, *key)
+        return ops is not None and bool(hooks.ask("are_right_alone", ops, default=True))
 
     def _run_point_checks(
         self,
@@ -291,7 +292,7 @@ class Examination:
         case, op, is_first = self.case, operations.declared, not self.points
         if not self.recorded:
             prints = (
-                hooks.fingerprints(case, operations.formula, [*pairs])
+                hooks.ask("fingerprints", case, operations.formula, [*pairs], default={})
                 if case.wanted.records_fingerprint
                 else {}
             )
@@ -670,7 +671,8 @@ def _conclude(
     checks = keep_one_each([*run_checks(view), *checks])
     statuses = {*(pair.status for pair in pairs), *(check.status for check in checks)}
     if Status.MISMATCHED in statuses:
-        pairs, checks = hooks.find_common_cause(case, operations, pairs, checks)
+        asked = case, operations, pairs, checks
+        pairs, checks = hooks.ask("find_common_cause", *asked, default=(pairs, checks))
     pairs = tuple(
         replace(result, fingerprint=fingerprint, numbers=replace(result.numbers, tolerance=tolerance))
         for key, result in zip(pair_keys(first), pairs, strict=True)

@@ -20,7 +20,7 @@ import click
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress
     from rich.text import Text
 
     from gradcheck_cli.results import CaseResult, Report
@@ -205,8 +205,9 @@ def console_for(stream: TextIO) -> Console:
     )
 
 
-def print_lines(console: Console, lines: Iterable[Text]) -> None:
-    """Print laid-out lines unchanged and at once, without waiting for a full buffer."""
+def print_lines(lines: Iterable[Text], console: Console | None = None) -> None:
+    """Print laid-out lines unchanged and at once, on standard output unless a console is given."""
+    console = console or console_for(sys.stdout)
     for line in lines:
         line.rstrip()
         console.print(line, soft_wrap=True)
@@ -239,7 +240,7 @@ def run_and_print(  # noqa: PLR0913 (as `run_in_workers`)
             bar.end_case()
             if lines := lines_of(result):
                 with bar.paused():
-                    print_lines(console, lines)
+                    print_lines(lines, console)
 
         listener = Listener(bar.show_case, bar.show_case, on_case)
         report = run_in_workers(
@@ -265,32 +266,30 @@ def version_warning(tensorflow: str) -> str:
 class Bar:
     """Shows the progress of a run; does nothing without a bar to draw."""
 
-    def __init__(self, progress: Progress | None = None, task: TaskID | None = None) -> None:
+    def __init__(self, progress: Progress | None = None) -> None:
         self._progress = progress
-        self._task = task
 
     def show_case(self, case: Case, share: float | None = None) -> None:
         """Show which case is being checked, and how much of it is done."""
-        if self._progress is not None and self._task is not None:
+        if self._progress is not None:
             done = "" if share is None else f" · {share:.0%}"
-            self._progress.update(self._task, description=_name(case) + done)
+            self._progress.update(self._progress.task_ids[0], description=_name(case) + done)
 
     def end_case(self) -> None:
         """Move on by one case."""
-        if self._progress is not None and self._task is not None:
-            self._progress.advance(self._task)
+        if self._progress is not None:
+            self._progress.advance(self._progress.task_ids[0])
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Hide the bar while results are printed; both may share one terminal."""
-        if self._progress is None:
-            yield
-            return
-        self._progress.stop()
+        if self._progress is not None:
+            self._progress.stop()
         try:
             yield
         finally:
-            self._progress.start()
+            if self._progress is not None:
+                self._progress.start()
 
 
 def _name(case: Case) -> str:
@@ -333,6 +332,6 @@ def progress_bar(total: int, status: Callable[[], str] | None = None) -> Iterato
         redirect_stdout=False,  # the bar must not reprint results
         redirect_stderr=False,
     )
-    task = progress.add_task("starting TensorFlow", total=total)
+    progress.add_task("starting TensorFlow", total=total)
     with progress:
-        yield Bar(progress, task)
+        yield Bar(progress)

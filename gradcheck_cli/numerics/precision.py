@@ -121,15 +121,6 @@ class Precision:
         """
         return 4 * math.sqrt(self.unit_roundoff)
 
-    @property
-    def nudge(self) -> float:
-        """What rounds upstreams differently throughout, as u and u (1 + k nudge) for small odd k.
-
-        It keeps the product exact, since an upstream has 8 bits. A part that isn't linear in the upstream
-        changes only by this share of itself.
-        """
-        return 2.0**10 * self.unit_roundoff
-
     def round(self, x: npt.ArrayLike) -> Float:
         """Round to the nearest representable value, ties to even; overflow goes to infinity.
 

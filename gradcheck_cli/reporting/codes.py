@@ -2,7 +2,7 @@
 
 The hundreds digit says what a finding means for a run: 1 a gradient is wrong, 2 it is undecided, 3 it
 couldn't be checked, 4 it is only reported, 5 it differs from the baseline, 6 something wasn't run, 7 a spec
-has a fault. `codes.md` beside this file has a page for each.
+has a fault. `codes.txt` beside this file has the table of them, and `codes.md` a page for each.
 """
 
 from __future__ import annotations
@@ -30,95 +30,14 @@ class Code(NamedTuple):
         return f"{self.number} {self.name}"
 
 
-# The internal name of a finding -> its code. Some share one: `None` is found as a value and by a check.
-_CODES = {
-    "pair/value": Code("GC101", "value", "The gradient isn't the derivative."),
-    "check/linearity": Code("GC102", "linearity", "The gradient isn't linear in its upstream."),
-    "pair/none": Code("GC103", "none", "The gradient is None, and the derivative isn't zero."),
-    "pair/nonfinite": Code("GC104", "nonfinite", "The gradient is NaN or infinite; the derivative isn't."),
-    "pair/form": Code("GC105", "form", "The gradient has another shape or dtype than its input."),
-    "check/zero_upstream": Code("GC106", "zero_upstream", "The gradient isn't zero for a zero upstream."),
-    "check/repeat": Code("GC107", "repeat", "The same upstream gives a different gradient the next time."),
-    "check/retrace": Code("GC108", "retrace", "The gradient differs when the op is traced again."),
-    "check/modes": Code("GC109", "modes", "Two modes have different gradients."),
-    "check/inputs_unmodified": Code("GC110", "inputs_unmodified", "The forward writes to its inputs."),
-    "check/reference_forward": Code("GC111", "reference_forward", "The forward isn't its reference."),
-    "check/variables_order": Code(
-        "GC112", "variables_order", "The gradient pairs variables by their position."
-    ),
-    "check/second_point": Code("GC113", "second_point", "The gradient is right at the first point only."),
-    "pair/raises": Code("GC114", "raises", "The gradient raises, but the spec expects another fault."),
-    "check/batched": Code("GC117", "batched", "tf.vectorized_map can't vectorise the gradient."),
-    "check/unreached": Code("GC116", "unreached", "An excuse for an unseen side isn't true."),
-    "check/": Code("GC115", "own_check", "A check of another package found something."),
-    "pair/unexpected_pass": Code("GC120", "unexpected_pass", "A gradient that should be wrong is right."),
-    "undecided/": Code("GC200", "undecided", "The numbers can't tell whether the gradient is right."),
-    "undecided/all_zero": Code("GC201", "nothing_tested", "Derivative and gradient are zero everywhere."),
-    "undecided/stop_gradient": Code("GC202", "stop_gradient", "A stop_gradient changes the derivative."),
-    "undecided/bound": Code("GC203", "wide_bound", "The tolerance lets any gradient through."),
-    "undecided/probe": Code("GC204", "probe", "Random probes can't tell."),
-    "check/deterministic": Code("GC205", "deterministic", "The forward changes from run to run."),
-    "check/frozen": Code("GC206", "frozen", "A draw or a stop couldn't be held."),
-    "check/override": Code("GC207", "override", "The override missed some ops of its type."),
-    "check/variables": Code("GC208", "variables", "Gradients for variables weren't checked."),
-    "check/custom_gradient": Code("GC209", "custom_gradient", "No backward pass ran a custom gradient."),
-    "undecided/jump": Code("GC211", "jump", "The function jumps at this point."),
-    "undecided/noise": Code("GC212", "noise", "The forward's noise hides its slope."),
-    "undecided/singular": Code("GC213", "singular", "The function or its slope isn't finite here."),
-    "undecided/domain": Code("GC214", "domain", "The domain leaves no room to step."),
-    "undecided/unresolved": Code("GC215", "unresolved", "Differences don't settle on one slope."),
-    "undecided/staircase": Code("GC216", "staircase", "The function is a staircase, like rounding."),
-    "undecided/low_precision": Code("GC217", "low_precision", "This precision shows too few digits."),
-    "undecided/ties": Code("GC219", "ties", "Inputs are tied at this point."),
-    "undecided/range": Code("GC220", "range", "Wrong farther out than the spec says that inputs go."),
-    "undecided/joined_kinks": Code("GC221", "joined_kinks", "Several ops are at a kink here at once."),
-    "undecided/rounding": Code("GC222", "rounding", "Rounding inside the gradient may explain the error."),
-    "error/import": Code("GC301", "import", "A module that the spec names can't be imported."),
-    "error/attribute": Code("GC302", "attribute", "A module has no such function."),
-    "error/op_type": Code("GC303", "op_type", "TensorFlow has no such op type, or not with these inputs."),
-    "error/inputs": Code("GC304", "inputs", "The forward doesn't take these inputs."),
-    "error/values": Code("GC305", "values", "An input has no value that can be moved."),
-    "error/outputs": Code("GC306", "outputs", "The forward returns something else than the spec says."),
-    "error/pairs": Code("GC307", "pairs", "There is no such pair, or none at all."),
-    "error/variables": Code("GC308", "unusable_variables", "The variables can't be inputs."),
-    "error/covers": Code("GC309", "covers", "A gradient that the spec covers wasn't called."),
-    "error/forward": Code("GC310", "forward", "The forward raises."),
-    "error/gradient": Code("GC311", "gradient", "The gradient raises."),
-    "error/gradient_count": Code("GC312", "gradient_count", "The number of gradients is wrong."),
-    "error/override_missed": Code("GC313", "override_missed", "The override took effect nowhere."),
-    "error/reference": Code("GC314", "reference", "The reference can't be compared with the forward."),
-    "error/crash": Code("GC315", "crash", "The process of the case crashed."),
-    "error/timeout": Code("GC316", "timeout", "The case took too long."),
-    "error/memory": Code("GC317", "memory", "The case ran out of memory."),
-    "error/internal": Code("GC318", "internal", "gradcheck failed; the gradient wasn't judged."),
-    "error/worker": Code("GC319", "worker", "A cluster's worker couldn't check the case."),
-    "error/versions": Code("GC320", "versions", "A cluster's worker has other versions than this machine."),
-    "error/": Code("GC300", "error", "The gradient couldn't be checked."),
-    "skipped": Code("GC401", "skipped", "The spec says not to check it."),
-    "check/mode": Code("GC402", "mode", "The op can't have this mode."),
-    "check/device": Code("GC403", "device", "There is no such device."),
-    "check/tensorflow": Code("GC404", "tensorflow", "It is for other versions of TensorFlow."),
-    "precision": Code("GC405", "precision", "The formula is right; the declared dtype loses digits."),
-    "check/second_order": Code("GC406", "second_order", "The gradient's own gradient wasn't checked."),
-    "baseline/vanished": Code("GC501", "vanished", "A pair that was checked no longer is."),
-    "baseline/loosened": Code("GC502", "loosened", "A tolerance is wider than it was."),
-    "baseline/drifted": Code("GC503", "drifted", "An error grew tenfold within its tolerance."),
-    "baseline/gradient_changed": Code(
-        "GC504", "gradient_changed", "The gradient changed, but its forward didn't."
-    ),
-    "baseline/weakened": Code("GC505", "weakened", "Less is checked than before."),
-    "baseline/broke": Code("GC506", "broke", "What was right in the older report is wrong."),
-    "baseline/both_changed": Code("GC507", "both_changed", "Forward and gradient changed together."),
-    "baseline/forward_changed": Code("GC508", "forward_changed", "The forward changed."),
-    "baseline/new": Code("GC509", "new", "A pair isn't in the baseline yet."),
-    "baseline/known": Code("GC512", "known", "A fault that the baseline holds is still there."),
-    "baseline/renamed": Code("GC510", "renamed", "A pair has another name than before."),
-    "baseline/mended": Code("GC511", "mended", "What was wrong in the older report is right."),
-    "unchecked": Code("GC601", "unchecked", "Not everything was checked."),
-    "uncovered": Code("GC602", "uncovered", "No pair that passed ran a hand-written gradient."),
-    "unseen": Code("GC603", "unseen", "No checked point takes a side of a branch."),
-    "spec": Code("GC701", "spec", "A spec has a fault, and nothing was run."),
-}
+def _read(name: str) -> str:
+    return resources.files("gradcheck_cli.reporting").joinpath(name).read_text(encoding="utf-8")
+
+
+# The internal name of a finding -> its code, from the table in `codes.txt`. Some share one, as below: `None`
+# is found as a value and by a check.
+_ROWS = (line.split(maxsplit=3) for line in _read("codes.txt").splitlines())
+_CODES = {rule: Code(*parts) for rule, *parts in _ROWS}
 _SAME = {
     "check/connected": "pair/none",
     "check/finite": "pair/nonfinite",
@@ -215,8 +134,7 @@ def link_of(code: Code) -> str:
 
 @lru_cache(maxsize=1)
 def _pages() -> dict[str, str]:
-    text = resources.files("gradcheck_cli.reporting").joinpath(PAGES).read_text(encoding="utf-8")
-    sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+    sections = re.split(r"^## ", _read(PAGES), flags=re.MULTILINE)[1:]
     return {page.partition("\n")[0]: re.sub(r"\n# .*", "", f"## {page}".rstrip()) + "\n" for page in sections}
 
 

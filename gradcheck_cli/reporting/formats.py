@@ -89,11 +89,9 @@ def _span(text: str, fault: Fault) -> tuple[int, int]:
 
 def faults_json(faults: Sequence[Fault]) -> str:
     """Render faults as JSON."""
-    import json
+    from gradcheck_cli.serial import write  # late: the command line reads the formats for `--help`
 
-    from gradcheck_cli.serial import plain  # late: the command line reads the formats for `--help`
-
-    return json.dumps({"faults": plain(list(faults))}, indent=2, ensure_ascii=False) + "\n"
+    return write({"faults": list(faults)})
 
 
 def add_excerpts(faults: Sequence[Fault]) -> str:

@@ -65,9 +65,9 @@ def case_lines(case: results.CaseResult, *, width: int = 80, verbose: bool = Fal
             lines += _check(check, width)
     precision = code_of("precision")
     for warning in case.warnings:
-        lines += layout.wrap(f"warning {precision.number}: {warning}", width=width, indent=4, style="yellow")
+        lines += layout.wrap(f"warning {precision.number}: {warning}", width, style="yellow")
     if case.how.reason:
-        lines += layout.wrap(f"reason: {case.how.reason}", width=width, indent=4)
+        lines += layout.wrap(f"reason: {case.how.reason}", width)
     if case.ran.output is not None and (verbose or case.status not in results.GREEN):
         lines += _output(case.ran.output)
     if case.status not in results.GREEN and case.ran.reproduce:
@@ -80,19 +80,16 @@ def _command_lines(command: str, width: int) -> list[Text]:
     text = f"reproduce: {layout.clean(command)}"
     if "'" in text:  # a line break would become part of what is quoted
         return [Text(f"    {text}")]
-    *lines, last = layout.wrap(text, width=width - 2, indent=4)
+    *lines, last = layout.wrap(text, width - 2)
     return [*(line + Text(" \\") for line in lines), last]
 
 
-def summary_lines(
-    report: results.Report, *, width: int = 80, exit_code: int | None = None, verbose: bool = False
-) -> list[Text]:
+def summary_lines(report: results.Report, *, width: int = 80, verbose: bool = False) -> list[Text]:
     """Lay out the run's last line: how many ops, cases and pairs there were, and their outcome.
 
-    It is one line if that fits. `exit_code` is the process's, if an option changed it. With `verbose`, a line
-    before it says how many evaluations an input element cost.
+    It is one line if that fits. With `verbose`, a line before it says how many evaluations an input element
+    cost.
     """
-    failed = report.exit_code if exit_code is None else exit_code
     width = min(width, layout.MAX_WIDTH)
     summary = report.summary
     parts = [
@@ -111,7 +108,7 @@ def summary_lines(
         texts[0] += ":"
         room = width - len(duration) - 2
         texts = layout.pack([texts[0], ", ".join(outcomes)], separator=" ", width=room, indent=2)
-    style = "bold red" if failed else "bold yellow" if left_out(report) else "bold green"
+    style = "bold red" if report.exit_code else "bold yellow" if left_out(report) else "bold green"
     lines = [Text(text, style=style) for text in texts]
     lines[-1] = layout.with_right(lines[-1], duration, width=width)
     if verbose and report.evaluations_per_element:
@@ -167,12 +164,12 @@ def _lines_beside_pairs(case: results.CaseResult, width: int, *, verbose: bool) 
     lines = []
     if case.how.not_differentiated:
         named = ", ".join(f"{left.output} ({left.dtype})" for left in case.how.not_differentiated)
-        lines += layout.wrap(f"not differentiated: {named}", width=width, indent=2, style="dim")
+        lines += layout.wrap(f"not differentiated: {named}", width, 2, style="dim")
     if case.how.held:
-        lines += layout.wrap(f"held: {', '.join(case.how.held)}", width=width, indent=2)
+        lines += layout.wrap(f"held: {', '.join(case.how.held)}", width, 2)
     branches = case.seen.branches
     if any(branch.unseen for branch in branches) or (verbose and branches) or case.seen.sides_unknown:
-        lines += layout.wrap(branch_line(case, most=None if verbose else _NEVER), width=width, indent=2)
+        lines += layout.wrap(branch_line(case, most=None if verbose else _NEVER), width, 2)
     if case.search is not None:
         lines += search_lines(case.search, width)
     return lines
@@ -180,7 +177,7 @@ def _lines_beside_pairs(case: results.CaseResult, width: int, *, verbose: bool) 
 
 def search_lines(search: results.SearchResult, width: int) -> list[Text]:
     """Say what a search tried and what it found."""
-    lines = layout.wrap(search_summary(search), width=width, indent=2)
+    lines = layout.wrap(search_summary(search), width, 2)
     inputs = [] if search.found is None else inputs_of(search.found)
     return [*lines, *(Text(f"    {layout.clean(line)}") for line in inputs)]
 
@@ -192,7 +189,7 @@ def _lines_beside_checks(case: results.CaseResult, width: int) -> list[Text]:
     ]
     messages = [f"checks passed: {', '.join(quiet)}"] if quiet else []
     messages += [f"work: {_work(case.ran.work)}"] if case.ran.work.calls else []
-    return [line for message in messages for line in layout.wrap(message, width=width, indent=2, style="dim")]
+    return [line for message in messages for line in layout.wrap(message, width, 2, style="dim")]
 
 
 def _work(work: Work) -> str:
@@ -224,7 +221,7 @@ def branch_line(case: results.CaseResult, *, most: int | None = None) -> str:
 def _check(check: results.CheckResult, width: int) -> list[Text]:
     lines = [Text(f"  check {layout.clean(check.name)}  ") + verdict_text(check.status, code_of_check(check))]
     if check.message:
-        lines += layout.wrap(check.message, width=width, indent=4)
+        lines += layout.wrap(check.message, width)
     return lines
 
 
@@ -241,11 +238,11 @@ def _output(printed: results.Printed) -> list[Text]:
 def _error(error: results.CaseError, width: int) -> list[Text]:
     first, *rest = error.message.splitlines() or [""]
     verdict = verdict_text(results.Status.ERROR, code_of_error(error))
-    lines = layout.wrap(f"{verdict.plain}  {error.kind}: {first}", width=width, indent=2)
+    lines = layout.wrap(f"{verdict.plain}  {error.kind}: {first}", width, 2)
     # A wrapped line has no style of its own, so that of the verdict is added again.
     lines[0] = Text("  ") + verdict + Text(lines[0].plain[2 + len(verdict.plain) :])
     for line in rest:
-        lines += layout.wrap(line, width=width, indent=4)
+        lines += layout.wrap(line, width)
     for frame in error.traceback:
         lines += [Text(f"      {line}", style="dim") for line in layout.lines_of(frame)]
     return lines
@@ -306,7 +303,7 @@ def unchecked_lines(report: results.Report, width: int) -> list[Text]:
     return [
         line
         for text in report.unchecked
-        for line in layout.wrap(f"{word}  {text}", width=width, indent=0, style="bold red")
+        for line in layout.wrap(f"{word}  {text}", width, 0, style="bold red")
     ]
 
 
@@ -315,9 +312,10 @@ def closing_lines(
 ) -> list[Text]:
     """Lay out the end of a table: what was slow, what features add, what wasn't checked, and the summary."""
     is_covered = report.coverage is not None or report.policy.branch_fail_under is not None
+    features = hooks.ask_each("closing_lines", report, width) if is_covered or report.baseline else ()
     return [
         *duration_lines(report, durations),
-        *(hooks.closing_lines(report, width) if is_covered or report.baseline else ()),
+        *(line for lines in features for line in lines),
         *unchecked_lines(report, width),
         *summary_lines(report, width=width, verbose=verbose),
     ]

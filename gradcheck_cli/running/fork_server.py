@@ -1,217 +1,71 @@
-"""The fork server: a process that imports TensorFlow once, runs none of it, and forks one for each task.
+"""The fork server: a process that imports TensorFlow once, runs none of it, and forks one for each document.
 
-`ForkServer` is the parent's end. It starts a Python process that runs `serve`, and sends orders to it. A
-forked process runs `run_task`: it checks the cases of one document, and sends each result when it is ready.
-docs/decisions/0010 says why multiprocessing's isn't used. Nothing heavy is imported at the top: the parent
-imports this file too.
+It watches over the processes that it forks, ends those that take too long, and sends what happens to
+`LocalWorkers`, which started it. A forked process checks the cases of one document, and sends each result
+when it is ready. docs/decisions/0010 says why multiprocessing's isn't used.
 """
 
 from __future__ import annotations
 
-import array
 import faulthandler
 import gc
+import linecache
 import os
-import secrets
-import select
+import re
 import shutil
 import signal
-import socket
-import struct
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from dataclasses import replace
+from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.results import CaseError, CaseResult
+from gradcheck_cli.plain_files import GENERATED, is_users, short_path
+from gradcheck_cli.results import GREEN, CaseError, CaseResult
 from gradcheck_cli.running import limits
-from gradcheck_cli.running.run_loop import failed_case
-from gradcheck_cli.spec.case import Case
+from gradcheck_cli.running.local_workers import ASK, STOP, TICK, Document
+from gradcheck_cli.running.run_loop import (
+    Ended,
+    Event,
+    Progressed,
+    Started,
+    failed_case,
+    is_about_memory,
+)
+
+_STARTING = 60.0  # seconds from a process's fork to its first case
+_DUMPING = 0.3  # seconds for a process to write its stacks before it is killed
+_LEAVING = 5.0  # seconds from a process's last result to its end
+_TRIFLE = 0.05  # seconds by which a deadline isn't worth moving: a wake-up is late by a few milliseconds
+_MOST_OUTPUT = 2**30  # bytes; other programs need the disk too
 
 
-@dataclass(frozen=True)
-class CodePlace:
-    """Where code from another machine runs: the working directory, and further folders of modules."""
+def serve(descriptor: int, scratch: str) -> None:
+    """Import TensorFlow, then check documents as they come, until the connection's other end is closed.
 
-    directory: str
-    path: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Task:
-    """What a process is to do."""
-
-    cases: tuple[Case, ...]  # the cases, in the order in which they are checked
-    memory: int | None = None  # the most bytes that the process may use; `None` sets no limit
-    listing: bool = False  # only open the cases, and say which pairs they have
-    place: CodePlace | None = None  # where to do that; `None` for the current directory
-
-
-class Message(NamedTuple):
-    """A case has started; with a result, it has ended; with a share, that part of it is done.
-
-    `printed` is how many bytes of output there were by then, `pid` the number of the process that sends it.
-    """
-
-    printed: int
-    result: CaseResult | None = None
-    share: float | None = None
-    pid: int = 0
-
-
-class Exit(NamedTuple):
-    """How a task's process ended. As in `subprocess`, a negative code is a signal."""
-
-    task: int
-    code: int
-    message: str = ""
-
-
-# An order says what to do, and for which task. _FORK is sent with the task's descriptors.
-_ORDER = struct.Struct("<cq")
-_FORK, _KILL, _DUMP = b"f", b"k", b"d"
-# The server's reports, with the task if they concern one.
-_READY, _BROKEN, _EXITED = "ready", "broken", "exited"
-_DESCRIPTORS = 3  # of a task: its connection, its output, its stacks
-
-# Modules are searched where this process searches them, not in the working directory first.
-_PROGRAM = """
-import sys
-sys.path[:] = {path!r}
-from gradcheck_cli.running.fork_server import serve
-serve({orders}, {reports}, {scratch!r})
-"""
-_PATIENCE = 10.0  # seconds for processes that were sent SIGKILL to end
-
-
-class ForkServer:
-    """A fork server. It starts when this object is made, and imports TensorFlow in the background.
-
-    Attributes:
-        reports: the connection with its reports: `(_READY, version)` or `(_BROKEN, message)`, then one
-            `(_EXITED, Exit)` for each task.
-    """
-
-    def __init__(self, *, writes_bytecode: bool = True) -> None:
-        """Start the process.
-
-        Args:
-            writes_bytecode: whether Python may write compiled modules. It compares a file's size and its time
-                in seconds, so it can miss a change that is saved within the same second.
-        """
-        ours, theirs = socket.socketpair()
-        receiving, sending = os.pipe()
-        # Made for the first task: whoever is killed during the import leaves nothing behind.
-        self._scratch = Path(tempfile.gettempdir(), f"gradcheck-{secrets.token_hex(8)}")
-        environment = dict(os.environ)
-        limits.hold_to_one_thread(environment)
-        # The processes of a server share a GPU; without this, the first one takes all of its memory.
-        environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-        if not writes_bytecode:
-            environment["PYTHONDONTWRITEBYTECODE"] = "1"
-        program = _PROGRAM.format(
-            path=sys.path, orders=theirs.fileno(), reports=sending, scratch=str(self._scratch)
-        )
-        with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 (our own program)
-                [sys.executable, "-c", program],
-                stdin=subprocess.DEVNULL,
-                stdout=None if sys.stderr is None else 2,  # it must not print to the results
-                pass_fds=(theirs.fileno(), sending),
-                env=environment,
-                start_new_session=True,  # only this process handles Ctrl-C
-            )
-        os.close(sending)
-        ours.settimeout(_PATIENCE)  # a server that reads no orders must not block this process
-        self._orders = ours
-        self._is_ready = False
-        self.reports: Connection = Connection(receiving, writable=False)
-
-    def wait_until_ready(self) -> str:
-        """Return TensorFlow's version once it is imported there.
-
-        Raises:
-            CaseFailedError: it can't be imported.
-        """
-        try:
-            what, text = self.reports.recv()
-        except EOFError:
-            what, text = _BROKEN, f"the process ended with code {self._process.wait()}"
-        if what != _READY:
-            raise CaseFailedError("import", f"TensorFlow can't be imported: {text}.")
-        self._is_ready = True
-        return str(text)
-
-    def fork(self, task: int, descriptors: Sequence[int]) -> None:
-        """Order a fork for a task, with descriptors, which may then be closed here."""
-        message = _ORDER.pack(_FORK, task)
-        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
-        with suppress(OSError):  # as in `_order`
-            self._orders.sendmsg([message], [rights])
-
-    def dump(self, task: int) -> None:
-        """Make a task's process write its stacks to its file."""
-        self._order(_DUMP, task)
-
-    def kill(self, task: int) -> None:
-        """Kill a task's process and everything that it has started; the report of its exit follows."""
-        self._order(_KILL, task)
-
-    def give_up(self) -> None:
-        """Kill a server that doesn't follow orders, perhaps since somebody has stopped it.
-
-        Its reports end, and another one takes its place.
-        """
-        self._process.kill()  # its children end with it
-
-    def _order(self, what: bytes, task: int) -> None:
-        with suppress(OSError):  # the server is gone, as the end of its reports says
-            self._orders.sendall(_ORDER.pack(what, task))
-
-    def close(self) -> None:
-        """End the server and everything that it has started."""
-        if self.reports.closed:
-            return
-        self._orders.close()
-        with suppress(OSError):
-            self._is_ready = self._is_ready or self.reports.poll()
-        try:
-            # While it still imports, it has no children, so there is nothing to wait for.
-            self._process.wait(_PATIENCE if self._is_ready else 0)
-        except subprocess.TimeoutExpired:
-            self._process.kill()  # its children end with it
-            self._process.wait()
-        self.reports.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
-
-
-def serve(orders: int, reports: int, scratch: str) -> None:
-    """Import TensorFlow, then fork whenever that is ordered, until the other end is closed.
-
-    Orders come from a socket and reports go to a connection, each given by its descriptor. Temporary files of
-    tasks are in `scratch`, which is removed at the end.
+    Temporary files of processes are in `scratch`, which is removed at the end.
     """
     limits.end_with_parent()  # nobody would notice the parent's death during the import
-    server = _Server(socket.socket(fileno=orders), Connection(reports), scratch)
+    parent = Connection(descriptor)
     try:
         version = _load()
     except BaseException as error:  # noqa: BLE001 (any error: the parent tells the user)
-        server.report((_BROKEN, f"{type(error).__name__}: {error}"))
+        parent.send(("", f"{type(error).__name__}: {error}"))
         return
     limits.end_with_parent(signal_number=0)
     limits.adopt_orphans()
-    server.report((_READY, version))
+    server = _Server(parent, Path(scratch))
     try:
+        parent.send((version, ""))
         server.serve()
+    except (EOFError, OSError):
+        pass  # the parent has closed its end, or is gone
     finally:
         server.end()
 
@@ -230,75 +84,101 @@ def _load() -> str:
 
 
 class _Server:
-    def __init__(self, orders: socket.socket, reports: Connection, scratch: str) -> None:
-        self._orders, self._reports, self._scratch = orders, reports, Path(scratch)
-        self._tasks: dict[int, int] = {}  # pid -> task
-
-    def report(self, message: tuple[object, ...]) -> None:
-        with suppress(OSError):  # the parent is gone, as reading the next order will show
-            self._reports.send(message)
+    def __init__(self, parent: Connection, scratch: Path) -> None:
+        self._parent, self._scratch = parent, scratch
+        self._forks: dict[int, _Fork] = {}  # by process
+        self._woken, self._wakes = os.pipe()
+        for end in (self._woken, self._wakes):
+            os.set_blocking(end, False)
 
     def serve(self) -> None:
-        woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
-        os.set_blocking(wakes, False)
+        """Serve until the parent closes its end.
+
+        Raises:
+            EOFError, OSError: it has.
+        """
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
-        signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._wakes, warn_on_full_buffer=False)
         while True:
-            ready, _, _ = select.select([self._orders.fileno(), woken], [], [])
-            if woken in ready:
-                os.read(woken, 4096)
+            began = time.monotonic()
+            forks = list(self._forks.values())
+            pause = max(0.0, min([TICK, *(fork.next_look - began for fork in forks)]))
+            talking = [fork.connection for fork in forks if fork.is_open]
+            ready = wait([self._parent, self._woken, *talking], pause)
+            # If waiting took longer than requested, the machine was paused, and the processes with it. Its
+            # clock went on, so the processes get that time back.
+            stood_still = time.monotonic() - began - pause
+            for fork in forks:
+                if stood_still > 0:
+                    fork.extend(stood_still)
+                if fork.connection in ready:
+                    self._listen(fork)
+            if self._woken in ready:
+                os.read(self._woken, 4096)
                 self._reap()
-            if self._orders.fileno() in ready and not self._obey((woken, wakes)):
+            now = time.monotonic()
+            for fork in self._forks.values():
+                fork.enforce(now)
+            if self._parent in ready:
+                self._obey(self._parent.recv())
+
+    def _obey(self, order: object) -> None:
+        """Carry out an order; after `ASK`, the parent sends a document once nothing is sent to it."""
+        if order == ASK:
+            self._parent.send((0, ASK))
+            self._obey(self._parent.recv())
+        elif order == STOP:
+            for fork in self._forks.values():
+                fork.abandon()
+        elif isinstance(order, Document):
+            self._start(order)
+
+    def _start(self, document: Document) -> None:
+        """Fork a process for a document, or report that its cases can't have one."""
+        for numbered in document.cases:
+            try:
+                self._fork(document)
+            except OSError as error:
+                fault = CaseError("crash", f"no process could be made for it: {error.strerror}")
+                self._parent.send(
+                    (document.number, Ended(numbered.index, failed_case(numbered.case, fault, 0.0)))
+                )
+                document = document.without_first()
+            else:
                 return
+        self._parent.send((document.number, None))
 
-    def _obey(self, own_descriptors: tuple[int, ...]) -> bool:
-        """Carry out one order; return whether more may come."""
-        try:
-            order, descriptors, _, _ = socket.recv_fds(self._orders, _ORDER.size, _DESCRIPTORS)
-        except OSError:
-            return False
-        if len(order) < _ORDER.size:
-            return False
-        what, task = _ORDER.unpack(order)
-        if what == _FORK:
-            self._fork(task, descriptors, own_descriptors)
-        for pid, running_task in self._tasks.items():
-            if running_task == task and what == _KILL:
-                limits.kill_group(pid)
-            elif running_task == task and what == _DUMP:
-                os.kill(pid, limits.DUMP_SIGNAL)
-        return True
-
-    def _fork(self, task: int, descriptors: list[int], own_descriptors: tuple[int, ...]) -> None:
+    def _fork(self, document: Document) -> None:
         parent = os.getpid()
-        try:
-            self._scratch.mkdir(mode=0o700, exist_ok=True)
-            self._folder_of(task).mkdir()
-            with warnings.catch_warnings():
-                # Python 3.12 warns about any thread; those of a TensorFlow that ran nothing hold no lock.
-                warnings.simplefilter("ignore", DeprecationWarning)
-                pid = os.fork()
-        except OSError as error:
-            self.report((_EXITED, Exit(task, 1, f"no process could be made for it: {error.strerror}")))
-            pid = -1
-        if pid == 0:
+        folder = self._scratch / str(document.number)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fork = _Fork(document)
+        with warnings.catch_warnings():
+            # Python 3.12 warns about any thread; those of a TensorFlow that ran nothing hold no lock.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            fork.pid = os.fork()
+        if fork.pid == 0:
             code = 1
             try:
                 signal.set_wakeup_fd(-1)
-                for descriptor in (*own_descriptors, self._orders.detach(), self._reports.fileno()):
+                for other in self._forks.values():
+                    other.close()
+                for descriptor in (self._woken, self._wakes, self._parent.fileno(), fork.connection.fileno()):
                     os.close(descriptor)
-                code = run_task(descriptors, parent, str(self._folder_of(task)))
+                code = fork.run(parent, str(folder))
             except BaseException:  # noqa: BLE001 (goes into the file of the process's output)
                 traceback.print_exc()
             finally:
                 os._exit(code)  # the server's own frames and exit handlers don't concern the child
-        for descriptor in descriptors:
-            os.close(descriptor)
-        if pid > 0:
-            self._tasks[pid] = task
+        fork.theirs.close()
+        self._forks[fork.pid] = fork
+
+    def _listen(self, fork: _Fork) -> None:
+        while (message := fork.receive()) is not None:
+            self._parent.send((fork.document.number, fork.hear(message)))
 
     def _reap(self) -> None:
-        """Report the tasks that have ended, and kill whatever they left running."""
+        """Report the processes that have ended, and kill whatever they left running."""
         while True:
             try:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -306,18 +186,23 @@ class _Server:
                 break
             if ended is None:
                 break
-            if ended.si_pid in self._tasks:
+            if ended.si_pid in self._forks:
                 limits.kill_group(ended.si_pid)  # before its number can be reused for another process
             _, status = os.waitpid(ended.si_pid, 0)
-            task = self._tasks.pop(ended.si_pid, None)
-            if not self._tasks:
-                self._kill_children()  # in other sessions; they can't belong to a running task
-            if task is not None:
-                shutil.rmtree(self._folder_of(task), ignore_errors=True)
-                self.report((_EXITED, Exit(task, os.waitstatus_to_exitcode(status))))
+            fork = self._forks.pop(ended.si_pid, None)
+            if not self._forks:
+                self._kill_children()  # in other sessions; they can't belong to a running process
+            if fork is not None:
+                self._end_fork(fork, os.waitstatus_to_exitcode(status))
 
-    def _folder_of(self, task: int) -> Path:
-        return self._scratch / str(task)
+    def _end_fork(self, fork: _Fork, code: int) -> None:
+        number = fork.document.number
+        self._listen(fork)
+        shutil.rmtree(self._scratch / str(number), ignore_errors=True)
+        if (event := fork.on_exit(code)) is not None:
+            self._parent.send((number, event))
+        fork.close()
+        self._start(fork.document)
 
     def _kill_children(self) -> None:
         for pid in limits.children():
@@ -326,7 +211,7 @@ class _Server:
     def end(self) -> None:
         """Kill every descendant, and remove what they left in the scratch folder."""
         signal.set_wakeup_fd(-1)
-        for pid in self._tasks:
+        for pid in self._forks:
             limits.kill_group(pid)
         self._kill_children()
         while True:
@@ -338,84 +223,322 @@ class _Server:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
 
-def run_task(descriptors: Sequence[int], parent: int, scratch: str) -> int:
-    """Run a task in this process, which was forked for it and ends with the exit code that this returns.
+class _Message(NamedTuple):
+    """A case has started; with a result, it has ended; with a share, that part of it is done."""
 
-    Args:
-        descriptors: the connection for the task and its results, and the files for output and for stacks.
-        parent: the process that forked this one.
+    printed: int  # how many bytes of output there were by then
+    result: CaseResult | None = None
+    share: float | None = None
+
+
+class _Fork:
+    """A forked process, from its fork to its exit.
+
+    Attributes:
+        document: its cases that have not ended; the first of them is running.
+        connection: the connection with its messages; `theirs` is the other end.
+        is_open: whether more messages may come.
     """
-    connection, output, stacks = descriptors
-    os.setsid()  # a group of its own: it can be killed with everything it starts, and gets no Ctrl-C
-    limits.end_with_parent()
-    if os.getppid() != parent:
-        return 1
-    limits.prefer_as_oom_victim()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.stdout, sys.stderr = _redirect(output, 1), _redirect(output, 2)
-    faulthandler.enable(file=stacks)
-    faulthandler.register(limits.DUMP_SIGNAL, file=stacks, all_threads=True)
-    # AutoGraph's files are removed when Python exits, but this process ends by os._exit.
-    # The process that forked it removes them.
-    os.environ["TMPDIR"] = tempfile.tempdir = scratch
-    _Runner(Connection(connection), output).run()
-    return 0
 
+    def __init__(self, document: Document) -> None:
+        self.document, self.is_open, self.pid = document, True, 0
+        self._output, self._stacks = Output(), Output()
+        self.connection, self.theirs = Pipe(duplex=False)
+        self._offset = 0  # where the output of the running case begins
+        self._began = time.monotonic()
+        self._seconds = _STARTING  # how long the deadline allowed
+        self._deadline = self._began + _STARTING
+        self._paused = 0.0  # seconds since then for which everything stood still
+        self._times: limits.Times | None = None  # what the process had done when the running case began
+        self._given_up: CaseError | None = None
+        self._is_killed = False
+        self._kill_at: float | None = None
+        self._kills = limits.times_memory_ran_out()
 
-def _redirect(output: int, descriptor: int) -> TextIO:
-    """Redirect a descriptor to a file, and return a text stream on it."""
-    os.dup2(output, descriptor)
-    # Line-buffered: what a process printed before it crashed must be in the file.
-    return os.fdopen(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+    def receive(self) -> _Message | None:
+        """Return the next message, if one has arrived."""
+        try:
+            if self.is_open and self.connection.poll():
+                message: _Message = self.connection.recv()
+                return message
+        except Exception:  # noqa: BLE001 (the end, or no pickle: the user's code may write there too)
+            self.is_open = False
+        return None
 
+    def hear(self, message: _Message) -> Event:
+        """Return what a message says of the running case; the next one runs when it has ended."""
+        first = self.document.cases[0]
+        if message.share is not None:
+            return Progressed(first.index, message.share)
+        self._given_up = self._kill_at = None
+        if message.result is not None:
+            self._deadline, self._times = time.monotonic() + _LEAVING, None
+            return self._end(message.result, message.printed, was_cut=False)
+        self._offset = message.printed
+        self._began, self._paused = time.monotonic(), 0.0
+        timeout, own = self.document.limits.timeout, first.case.running.timeout
+        self._seconds = (timeout if own is None else own) + first.case.wanted.search
+        self._deadline = self._began + self._seconds
+        self._times = limits.times_of(self.pid)
+        return Started(first.index)
 
-class _Runner:
-    def __init__(self, connection: Connection, output: int) -> None:
-        self._connection = connection
-        self._output = output
-        self._process = os.getpid()
+    def _end(self, result: CaseResult, printed: int, *, was_cut: bool) -> Ended:
+        """Return the end of the running case, with what it has printed."""
+        first, document = self.document.cases[0], self.document
+        self.document = document.without_first()
+        if result.error is not None:
+            result = replace(result, error=with_limit(result.error, document.limits.memory))
+        lines, is_all = self._output.tail(self._offset, printed)
+        is_kept = printed > self._offset if was_cut else result.status not in GREEN and not is_all
+        file = self._output.keep(document.outputs[first.index], self._offset, printed) if is_kept else ""
+        return Ended(first.index, result.printed(lines, file))
 
-    def run(self) -> None:
+    def extend(self, seconds: float) -> None:
+        """Extend the deadline by the time for which the machine, or this process, stood still."""
+        self._deadline += seconds
+        self._paused += seconds
+        if self._kill_at is not None:
+            self._kill_at += seconds
+
+    def enforce(self, now: float) -> None:
+        """End the process if it has taken too long, or printed too much."""
+        if self._is_killed:
+            return
+        if self._kill_at is not None:
+            if now >= self._kill_at:
+                self._is_killed = True
+                limits.kill_group(self.pid)
+        elif now >= self._deadline and not self._has_waited(now):
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, limits.DUMP_SIGNAL)
+            self._kill_at = now + _DUMPING
+        elif self._output.size > _MOST_OUTPUT:
+            self._given_up = error_of_output(_MOST_OUTPUT)
+            self._kill_at = now
+
+    def _has_waited(self, now: float) -> bool:
+        """Extend the deadline by the time in which other programs had the processors; return whether so."""
+        if self._times is None:
+            return False
+        passed = now - self._began - self._paused
+        own = limits.times_of(self.pid).own_seconds(self._times, passed)
+        left = min(self._seconds - own, passed)
+        self._deadline = max(self._deadline, now + left)
+        return left > _TRIFLE
+
+    def abandon(self) -> None:
+        """Kill the process; no result of it is wanted."""
+        self.document = replace(self.document, cases=())
+        limits.kill_group(self.pid)
+        self.is_open = False
+
+    @property
+    def next_look(self) -> float:
+        """When it must be looked at again, whatever it sends."""
+        return self._deadline if self._kill_at is None else self._kill_at
+
+    def on_exit(self, code: int) -> Ended | None:
+        """Return the end of the case that the process's exit interrupted, if any."""
+        if not self.document.cases or (self._is_killed and self._kill_at is None):
+            return None  # the case that it was killed for ended just in time; the next isn't to blame
+        size, stacks = self._output.size, self._stacks.text()
+        lines, _ = self._output.tail(self._offset, size)
+        for_memory = limits.times_memory_ran_out() > self._kills
+        error = self._given_up or (
+            error_of_exit(code, lines, stacks, for_memory=for_memory)
+            if self._kill_at is None
+            else error_of_timeout(self._seconds, stacks)
+        )
+        result = failed_case(self.document.cases[0].case, error, time.monotonic() - self._began)
+        return self._end(result, size, was_cut=True)
+
+    def close(self) -> None:
+        """Close its files."""
+        for own in (self.connection, self._output, self._stacks):
+            own.close()
+
+    # In the forked process.
+
+    def run(self, parent: int, scratch: str) -> int:
+        """Check the document in this process, which was forked for it; return the exit code.
+
+        Args:
+            parent: the process that forked this one.
+        """
+        os.setsid()  # a group of its own: it can be killed with everything it starts, and gets no Ctrl-C
+        limits.end_with_parent()
+        if os.getppid() != parent:
+            return 1
+        limits.prefer_as_oom_victim()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.stdout, sys.stderr = self._redirect(1), self._redirect(2)
+        faulthandler.enable(file=self._stacks.fileno())
+        faulthandler.register(limits.DUMP_SIGNAL, file=self._stacks.fileno(), all_threads=True)
+        # AutoGraph's files are removed when Python exits, but this process ends by os._exit.
+        # The process that forked it removes them.
+        os.environ["TMPDIR"] = tempfile.tempdir = scratch
+        self._check_cases()
+        return 0
+
+    def _redirect(self, descriptor: int) -> TextIO:
+        """Redirect a descriptor to the file of the output, and return a text stream on it."""
+        os.dup2(self._output.fileno(), descriptor)
+        # Line-buffered: what a process printed before it crashed must be in the file.
+        return os.fdopen(
+            descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+        )
+
+    def _check_cases(self) -> None:
         from gradcheck_cli.checking.check_case import listen_to_progress
         from gradcheck_cli.running.files_read import FileLog
         from gradcheck_cli.running.session import list_pairs, run_case
         from gradcheck_cli.tensorflow_backend import startup
 
-        task: Task = self._connection.recv()
-        if task.place is not None:
-            os.chdir(task.place.directory)
-            sys.path.extend(task.place.path)
+        document, self.pid = self.document, os.getpid()
+        if document.place is not None:
+            os.chdir(document.place.directory)
+            sys.path.extend(document.place.path)
         log = FileLog()
         startup.run_first_op(threads=1)
-        limits.limit_memory(task.memory)
-        for case in task.cases:
+        limits.limit_memory(document.limits.memory)
+        for numbered in document.cases:
+            case, began = numbered.case, time.perf_counter()
             self._send()
-            with listen_to_progress(self._tell):
-                result = _check(list_pairs if task.listing else run_case, case)
+            try:
+                with listen_to_progress(self._tell):
+                    result = (list_pairs if document.listing else run_case)(case)
+            except KeyboardInterrupt as interrupt:  # not Ctrl-C, which isn't sent to this process
+                from gradcheck_cli.tensorflow_backend import frames
+
+                raised = "the user's code raised KeyboardInterrupt."
+                error = CaseError("forward", raised, frames.user_frames(interrupt))
+                result = failed_case(case, error, time.perf_counter() - began)
             self._send(result.having_read(log.read(*case.origin.files)))
 
     def _tell(self, share: float) -> None:
         """Send the progress of the case, unless this process was forked by the user's code."""
-        if os.getpid() == self._process:
-            self._connection.send(Message(0, share=share))
+        if os.getpid() == self.pid:
+            self.theirs.send(_Message(0, share=share))
 
     def _send(self, result: CaseResult | None = None) -> None:
-        if os.getpid() != self._process:
+        if os.getpid() != self.pid:
             os._exit(0)  # forked by the user's code, which returned here as well: it must not send the result
         for stream in (sys.stdout, sys.stderr):
             with suppress(BaseException):  # whatever the user's code put there
                 stream.flush()
         limits.flush_c()
-        self._connection.send(Message(os.fstat(self._output).st_size, result, pid=self._process))
+        self.theirs.send(_Message(self._output.size, result))
 
 
-def _check(what: Callable[[Case], CaseResult], case: Case) -> CaseResult:
-    began = time.perf_counter()
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
+
+
+def error_of_timeout(seconds: float, stacks: str) -> CaseError:
+    """Return the error of a case that took too long, with its place from faulthandler's stacks."""
+    return CaseError(
+        "timeout",
+        f"still running after {seconds:g} s, and was ended. Allow it longer (timeout in the spec, or "
+        "--timeout), or make the inputs smaller.",
+        user_frames(stacks),
+    )
+
+
+def error_of_output(limit: int) -> CaseError:
+    """Return the error of a case that printed too much."""
+    return CaseError("crash", f"printed more than {limits.format_size(limit)}, and was ended. Print less.")
+
+
+def error_of_exit(code: int, output: Iterable[str], stacks: str, *, for_memory: bool) -> CaseError:
+    """Return the error of a case whose process ended too early.
+
+    Args:
+        code: its exit code; as in `subprocess`, below 0 a signal.
+        stacks: what faulthandler wrote.
+        for_memory: whether the kernel killed a process for lack of memory in that time.
+    """
+    frames = user_frames(stacks)
+    how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+    if (code == -signal.SIGKILL and for_memory) or any(map(is_about_memory, output)):
+        return CaseError("memory", f"ran out of memory: the process {how}.", frames)
+    end = "." if code < 0 else ", as by os._exit, in the middle of the check."
+    return CaseError("crash", f"the process {how}{end}", frames)
+
+
+def with_limit(error: CaseError, memory: int | None) -> CaseError:
+    """Add the memory limit and a remedy to an error of kind "memory"; return others unchanged."""
+    if error.kind != "memory" or memory is None:
+        return error
+    limit = f"The process may use {limits.format_size(memory)} (--memory)."
+    message = f"{error.message.rstrip('.')}. {limit} Make the inputs smaller, or give it more."
+    return replace(error, message=message)
+
+
+def signal_name(signal_number: int) -> str:
+    """Return a signal as `signal 11 (SIGSEGV: Segmentation fault)`."""
     try:
-        return what(case)
-    except KeyboardInterrupt as interrupt:  # not Ctrl-C, which isn't sent to this process
-        from gradcheck_cli.tensorflow_backend.frames import user_frames
+        known_signal = signal.Signals(signal_number)
+    except ValueError:
+        return f"signal {signal_number}"
+    return f"signal {signal_number} ({known_signal.name}: {signal.strsignal(signal_number)})"
 
-        error = CaseError("forward", "the user's code raised KeyboardInterrupt.", user_frames(interrupt))
-        return failed_case(case, error, time.perf_counter() - began)
+
+def user_frames(stacks: str) -> tuple[str, ...]:
+    """Return the user's own frames in faulthandler's stacks, outermost first, in the form of a traceback.
+
+    For a function that AutoGraph rewrote, only its name and the line of its new form are known.
+    """
+    lines: list[str] = []
+    for match in reversed(list(_FRAME.finditer(stacks))):
+        file, line, function = match["file"], int(match["line"]), match["function"]
+        code = linecache.getline(file, line).strip()
+        if GENERATED in file:
+            frame = f"as rewritten by AutoGraph: in {function.removeprefix('tf__')}"
+        elif not is_users(file):
+            continue
+        else:
+            frame = f"{short_path(file)}:{line}: in {function}"
+        lines += [frame, f"    {code}"] if code else [frame]
+    return tuple(lines)
+
+
+LINES = 10  # shown of a failed case's output
+_WIDEST = 400  # characters per line
+_TAIL = 4096  # bytes that are searched for these lines
+_CHUNK = 2**20
+
+
+class Output:
+    """The file that a process prints to. It has no name, so nothing is ever left behind."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (closed by its owner)
+        self.fileno, self.close = self._file.fileno, self._file.close
+
+    @property
+    def size(self) -> int:
+        """How many bytes have been printed."""
+        return os.fstat(self.fileno()).st_size
+
+    def tail(self, start: int, end: int) -> tuple[tuple[str, ...], bool]:
+        """Return the last lines between two offsets in the file, and whether there are no others."""
+        first = max(start, end - _TAIL)
+        text = os.pread(self.fileno(), max(end - first, 0), first).decode(errors="replace")
+        lines = text.rstrip().splitlines()
+        is_all = first == start and len(lines) <= LINES
+        return tuple(line.rstrip()[:_WIDEST] for line in lines[-LINES:]), is_all
+
+    def text(self) -> str:
+        """Return the file's content, up to the size of a chunk."""
+        return os.pread(self.fileno(), _CHUNK, 0).decode(errors="replace")
+
+    def keep(self, path: Path, start: int, end: int) -> str:
+        """Write the part of the file between two offsets to `path`; return that, or nothing if it fails."""
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as target:
+                while chunk := os.pread(self.fileno(), min(_CHUNK, end - start), start):
+                    target.write(chunk)
+                    start += len(chunk)
+            return str(path)
+        return ""

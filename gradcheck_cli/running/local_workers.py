@@ -1,43 +1,79 @@
 """Workers on this machine: each document in a process forked for it, several at a time.
 
-`RunningTask` is this process's view of one that checks cases: its messages, its output and its limits. Cases
-whose process ended get an error that says how: by a crash, a time limit or a lack of memory.
+This process starts a fork server and gives it documents. Which of the user's code harms what it runs in, the
+server finds out; here is what remains if the server itself is harmed.
 """
 
 from __future__ import annotations
 
-import linecache
 import os
 import re
+import secrets
+import shutil
 import signal
+import subprocess
+import sys
 import tempfile
-import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
-from multiprocessing.connection import Pipe, wait
+from multiprocessing.connection import Pipe
 from pathlib import Path
 
-from gradcheck_cli.plain_files import GENERATED, is_users, short_path
-from gradcheck_cli.results import GREEN, CaseError, CaseResult
-from gradcheck_cli.running import limits
-from gradcheck_cli.running.fork_server import CodePlace, Exit, ForkServer, Message, Task
-from gradcheck_cli.running.limits import Limits
-from gradcheck_cli.running.run_loop import (
-    Ended,
-    Event,
-    Progressed,
-    Started,
-    Waited,
-    Workers,
-    failed_case,
-    is_about_memory,
-)
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.results import CaseError
+from gradcheck_cli.running.limits import Limits, hold_to_one_thread
+from gradcheck_cli.running.run_loop import Ended, Event, Waited, Workers, failed_case
 from gradcheck_cli.spec.case import Case
 
-_TICK = 0.5  # seconds between two checks of how much is printed
+TICK = 0.5  # seconds between two looks at the clock
+_ENDING = 10.0  # seconds for the server to end what it has started
+_MOST_CASES = 100  # of a process: TensorFlow keeps the functions of each case, some 0.6 MiB, until it ends
+# Orders beside a document: may one be sent (the server says the same when it reads it), and end all at once.
+ASK, STOP = "ask", "stop"
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A case and its index in the run."""
+
+    index: int
+    case: Case
+
+
+def group_cases(cases: Sequence[Case], *, isolate: bool) -> Iterator[list[Numbered]]:
+    """Yield the cases that share a process: those of a document, which are consecutive, but not too many."""
+    numbered = [Numbered(index, case) for index, case in enumerate(cases)]
+    for _, document in groupby(numbered, key=lambda numbered_case: numbered_case.case.spec):
+        whole = list(document)
+        size = 1 if isolate else _MOST_CASES
+        yield from (whole[start : start + size] for start in range(0, len(whole), size))
+
+
+@dataclass(frozen=True)
+class CodePlace:
+    """Where code from another machine runs: the working directory, and further folders of modules."""
+
+    directory: str
+    path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Document:
+    """What a process is to do."""
+
+    number: int = 0  # of the order
+    cases: tuple[Numbered, ...] = ()  # in the order in which they are checked
+    outputs: Mapping[int, Path] = field(default_factory=dict)  # where a case's output is kept, by its index
+    limits: Limits = field(default_factory=Limits)
+    listing: bool = False  # only open the cases, and say which pairs they have
+    place: CodePlace | None = None  # where to do that; `None` for the current directory
+
+    def without_first(self) -> Document:
+        """Return what is left once the first of the cases has ended."""
+        return replace(self, cases=self.cases[1:])
 
 
 class LocalWorkers(Workers):
@@ -61,465 +97,202 @@ class LocalWorkers(Workers):
         Args:
             isolate: give each case a process, not each document.
             output: folder in which what failed cases have printed is kept; default a temporary one.
+            writes_bytecode: whether Python may write compiled modules. It compares a file's size and its time
+                in seconds, so it can miss a change that is saved within the same second.
         """
-        self._jobs, self._isolate = jobs, isolate
-        self._limits = limits or Limits()
-        self._task = Task((), self._limits.memory)  # what each process is to do, but for its cases
+        self._jobs, self._isolate, self._writes_bytecode = jobs, isolate, writes_bytecode
+        self._how = Document(limits=limits or Limits())  # what each process is to do, but for its cases
         self._output_folder = OutputFolder(output)
-        self._writes_bytecode = writes_bytecode
-        self._server = ForkServer(writes_bytecode=writes_bytecode)
-        self._waiting: deque[list[Numbered]] = deque()
-        # Documents that were running when a fork server was killed.
-        self._suspects: deque[list[Numbered]] = deque()
-        self._is_alone = False  # whether a suspect is running, alone
-        self._running: dict[int, RunningTask] = {}
-        self._forked = 0
+        self._server = _ForkServer(writes_bytecode=writes_bytecode)
+        self._waiting: deque[tuple[Numbered, ...]] = deque()
+        # Documents that were running when a fork server was killed. They run alone.
+        self._suspects: deque[tuple[Numbered, ...]] = deque()
+        self._is_alone = False  # whether a suspect is running
+        self._unsent: deque[int] = deque()  # those for which the server was asked
+        self._running: dict[int, Document] = {}
+        self._begun = 0  # how many documents were begun
 
     def run(
         self, cases: Sequence[Case], *, listing: bool = False, place: CodePlace | None = None
     ) -> Iterator[Event]:
         """Run cases, or only list their pairs, in `place` if that is given; see `Workers.run`."""
-        self._task = replace(self._task, listing=listing, place=place)
-        self._waiting.extend(group_cases(cases, isolate=self._isolate))
-        while not self.tensorflow_version and not self._server.reports.poll(_TICK):
+        self._how = replace(self._how, listing=listing, place=place)
+        self._waiting.extend(map(tuple, group_cases(cases, isolate=self._isolate)))
+        while not self.tensorflow_version and not self._server.has_sent():
             yield Waited()  # the import counts towards --max-time
         self.tensorflow_version = self.tensorflow_version or self._server.wait_until_ready()
         while self._waiting or self._suspects or self._running:
             self._fill()
-            yield from self._poll()
+            yield from self._receive()
 
     def stop(self) -> None:
         """End what runs, and forget what waits. Other cases may run then."""
-        for task in self._running.values():
-            task.kill()
-        while self._running:
-            for _ in self._poll():
-                pass
         self._waiting.clear()
         self._suspects.clear()
+        self._running |= {number: replace(self._running[number], cases=()) for number in self._unsent}
+        self._server.order(STOP)
+        while self._running:
+            for _ in self._receive():
+                pass
 
     def close(self) -> None:
         """End every process; see `Workers.close`."""
         self._server.close()
-        for task in self._running.values():
-            task.close()
         self._running.clear()
 
     def _fill(self) -> None:
-        """Fork processes for waiting documents, as many as are allowed. Suspects run alone."""
+        """Begin waiting documents, as many as are allowed. Suspects run alone."""
         if self._running and (self._suspects or self._is_alone):
             return
         self._is_alone = bool(self._suspects)
         if self._suspects:
-            self._fork(self._suspects.popleft())
+            self._begin(self._suspects.popleft())
         while self._waiting and not self._is_alone and len(self._running) < self._jobs:
-            self._fork(self._waiting.popleft())
+            self._begin(self._waiting.popleft())
 
-    def _fork(self, cases: list[Numbered]) -> None:
-        self._forked += 1
-        task = replace(self._task, cases=tuple(numbered_case.case for numbered_case in cases))
-        self._running[self._forked] = RunningTask(self._server, self._forked, cases, task, self._limits)
+    def _begin(self, cases: tuple[Numbered, ...]) -> None:
+        self._begun += 1
+        outputs = {numbered.index: self._output_folder.file_of(numbered.case) for numbered in cases}
+        self._running[self._begun] = replace(self._how, number=self._begun, cases=cases, outputs=outputs)
+        self._unsent.append(self._begun)
+        self._server.order(ASK)
 
-    def _poll(self) -> Iterator[Event]:
-        """Wait until something happens, and handle it."""
-        now = time.monotonic()
-        pause = min(_TICK, *(task.next_look - now for task in self._running.values()))
-        talking = [task.connection for task in self._running.values() if task.is_open]
-        ready = wait([self._server.reports, *talking], max(pause, 0.0))
-        # If waiting took longer than requested, the machine was paused, and the processes with it. Its clock
-        # went on, so the processes get that time back.
-        stood_still = time.monotonic() - now - max(pause, 0.0)
-        if stood_still > 0:
-            for task in self._running.values():
-                task.extend(stood_still)
-        if not ready:
-            yield Waited()
-        for task in list(self._running.values()):
-            if task.connection in ready:
-                yield from self._listen(task)
-        if self._server.reports in ready:
-            yield from self._on_report()
-        now = time.monotonic()
-        for task in self._running.values():
-            task.enforce(now)
-        if any(task.outlives_its_end(now) for task in self._running.values()):
-            self._server.give_up()
-
-    def _listen(self, task: RunningTask) -> Iterator[Event]:
-        while (message := task.receive()) is not None:
-            if message.share is not None:
-                yield Progressed(task.left[0].index, message.share)
-            elif message.result is None:
-                yield Started(task.start(message).index)
-            else:
-                yield task.finish(message, message.result, self._output_folder)
-
-    def _on_report(self) -> Iterator[Event]:
-        """Handle the end of a process, or of the server; the server's end also ends all processes."""
+    def _receive(self) -> Iterator[Event]:
+        """Wait until the server sends something, and handle it; the server's end also ends all processes."""
         try:
-            _, exit_ = self._server.reports.recv()
+            if not self._server.has_sent():
+                yield Waited()
+                return
+            number, event = self._server.connection.recv()
         except (EOFError, OSError):
             yield from self._replace_server()
             return
-        yield from self._on_exit(self._running.pop(exit_.task), exit_)
-
-    def _on_exit(self, task: RunningTask, exit_: Exit) -> Iterator[Event]:
-        yield from self._listen(task)
-        ended = task.on_exit(exit_, self._output_folder)
-        if ended is not None:
-            yield ended
-        if task.left:
-            self._waiting.appendleft(task.left)
-        task.close()
+        if event == ASK:
+            self._server.order(self._running[self._unsent.popleft()])
+        elif event is None:
+            self._running.pop(number)
+        else:
+            if isinstance(event, Ended):
+                self._running[number] = self._running[number].without_first()
+            yield event
 
     def _replace_server(self) -> Iterator[Event]:
         """Start another server in place of one that was killed, by a process that it forked or from outside.
 
-        A process that ran alone is to blame. If several ran, each of their documents runs again, alone, to
-        find out which of them kills the server.
+        A document that ran alone is to blame. If several ran, each of them runs again, alone, to find out
+        which of them kills the server.
         """
         self._server.close()
-        self._server = ForkServer(writes_bytecode=self._writes_bytecode)
+        self._server = _ForkServer(writes_bytecode=self._writes_bytecode)
         self._server.wait_until_ready()
-        lost, self._running = self._running, {}
-        if len(lost) == 1:
-            ((task_id, task),) = lost.items()
+        unsent = [self._running.pop(number).cases for number in self._unsent]
+        lost = [document.cases for document in self._running.values() if document.cases]
+        self._unsent.clear()
+        self._running.clear()
+        self._waiting.extendleft(reversed(unsent))
+        if len(lost) > 1:
+            self._suspects.extend(lost)
+        for first, *rest in lost if len(lost) == 1 else ():
             message = "the process that forked this one was killed, which ended this one as well."
-            yield from self._on_exit(task, Exit(task_id, 1, message))
-            return
-        for task in lost.values():
-            yield from self._listen(task)
-            if task.left:
-                self._suspects.append(task.left)
-            task.close()
+            yield Ended(first.index, failed_case(first.case, CaseError("crash", message), 0.0))
+            if rest:
+                self._waiting.appendleft(tuple(rest))
 
 
-# TensorFlow keeps the functions of each case, some 0.6 MiB, until its process ends.
-_MOST_CASES = 100
-_STARTING = 60.0  # seconds from a process's fork to its first case
-_DUMPING = 0.3  # seconds for a process to write its stacks before it is killed
-_KILLING = 10.0  # seconds from the order to kill a process to the report of its exit
-_LEAVING = 5.0  # seconds from a process's last result to its end
-_TRIFLE = 0.05  # seconds by which a deadline isn't worth moving: a wake-up is late by a few milliseconds
-_MOST_OUTPUT = 2**30  # bytes; other programs need the disk too
+# Modules are searched where this process searches them, not in the working directory first.
+_PROGRAM = """
+import sys
+sys.path[:] = {path!r}
+from gradcheck_cli.running.fork_server import serve
+serve({descriptor}, {scratch!r})
+"""
 
 
-@dataclass(frozen=True)
-class Numbered:
-    """A case and its index in the run."""
-
-    index: int
-    case: Case
-
-
-def group_cases(cases: Sequence[Case], *, isolate: bool) -> Iterator[list[Numbered]]:
-    """Yield the cases that share a process: those of a document, which are consecutive, but not too many."""
-    numbered = [Numbered(index, case) for index, case in enumerate(cases)]
-    for _, document in groupby(numbered, key=lambda numbered_case: numbered_case.case.spec):
-        whole = list(document)
-        size = 1 if isolate else _MOST_CASES
-        yield from (whole[start : start + size] for start in range(0, len(whole), size))
-
-
-class RunningTask:
-    """One process, from its fork to its exit.
+class _ForkServer:
+    """The parent's end of a fork server, which begins to import TensorFlow when this object is made.
 
     Attributes:
-        connection: the connection with its messages.
-        is_open: whether more messages may come.
-        left: the cases that have not ended; the first of them is running.
+        connection: the connection with what it sends: `(version, fault)` once, then the number of a document
+            and an event of it; `None` once it has ended, and `ASK` for the next one to be sent.
     """
 
-    def __init__(
-        self, server: ForkServer, task_id: int, cases: Sequence[Numbered], task: Task, most: Limits
-    ) -> None:
-        self.left = list(cases)
-        self.is_open = True
-        self._server, self._id, self._limits = server, task_id, most
-        self._output, self._stacks = Output(), Output()
-        self._offset = 0  # where the output of the running case begins
-        self._began = time.monotonic()
-        self._deadline = self._began + _STARTING
-        self._seconds = _STARTING  # how long the deadline allowed
-        self._paused = 0.0  # seconds since then for which everything stood still
-        self._pid, self._times = 0, limits.Times()
-        self._given_up: CaseError | None = None
-        self._is_killed = False
-        self._kill_at: float | None = None
-        self._kills = limits.times_memory_ran_out()
+    def __init__(self, *, writes_bytecode: bool) -> None:
         self.connection, theirs = Pipe()
+        # Made for the first process: whoever is killed during the import leaves nothing behind.
+        self._scratch = str(Path(tempfile.gettempdir(), f"gradcheck-{secrets.token_hex(8)}"))
+        environment = dict(os.environ)
+        hold_to_one_thread(environment)
+        # The processes of a server share a GPU; without this, the first one takes all of its memory.
+        environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+        if not writes_bytecode:
+            environment["PYTHONDONTWRITEBYTECODE"] = "1"
+        program = _PROGRAM.format(path=sys.path, descriptor=theirs.fileno(), scratch=self._scratch)
         with theirs:
-            server.fork(task_id, (theirs.fileno(), self._output.fileno(), self._stacks.fileno()))
-        with suppress(OSError):  # already dead: its exit will be reported
-            self.connection.send(task)
+            self._process = subprocess.Popen(  # noqa: S603 (our own program)
+                [sys.executable, "-c", program],
+                stdin=subprocess.DEVNULL,
+                stdout=None if sys.stderr is None else 2,  # it must not print to the results
+                pass_fds=(theirs.fileno(),),
+                env=environment,
+                start_new_session=True,  # only this process handles Ctrl-C
+            )
+        self._is_ready = False
 
-    def receive(self) -> Message | None:
-        """Return the next message, if one has arrived."""
+    def wait_until_ready(self) -> str:
+        """Return TensorFlow's version once it is imported there.
+
+        Raises:
+            CaseFailedError: it can't be imported.
+        """
         try:
-            if self.is_open and self.connection.poll():
-                message: Message = self.connection.recv()
-                return message
-        except Exception:  # noqa: BLE001 (the end, or no pickle: the user's code may write there too)
-            self.is_open = False
-        return None
+            version, fault = self.connection.recv()
+        except (EOFError, OSError):
+            version, fault = "", f"the process ended with code {self._process.wait()}"
+        if not version:
+            raise CaseFailedError("import", f"TensorFlow can't be imported: {fault}.")
+        self._is_ready = True
+        return str(version)
 
-    def start(self, message: Message) -> Numbered:
-        """Record that the next case has started; return it."""
-        numbered = self.left[0]
-        self._given_up = self._kill_at = None
-        self._offset = message.printed
-        self._began, self._paused = time.monotonic(), 0.0
-        timeout = (
-            self._limits.timeout if numbered.case.running.timeout is None else numbered.case.running.timeout
-        )
-        self._seconds = timeout + numbered.case.wanted.search
-        self._deadline = self._began + self._seconds
-        self._pid, self._times = message.pid, limits.times_of(message.pid)
-        return numbered
+    def order(self, what: object) -> None:
+        """Send an order."""
+        with suppress(OSError):  # the server is gone, as reading from it will show
+            self.connection.send(what)
 
-    def finish(self, message: Message, result: CaseResult, output_folder: OutputFolder) -> Ended:
-        """Record that the running case has ended; return its `Ended`, with its output."""
-        if result.error is not None:
-            result = replace(result, error=with_limit(result.error, self._limits.memory))
-        numbered = self.left.pop(0)
-        self._given_up = self._kill_at = None
-        self._deadline, self._pid = time.monotonic() + _LEAVING, 0
-        lines, is_all = self._output.tail(self._offset, message.printed)
-        file = ""
-        if result.status not in GREEN and not is_all:
-            file = output_folder.keep(numbered.case, self._output, self._offset, message.printed)
-        return Ended(numbered.index, result.printed(lines, file))
-
-    def extend(self, seconds: float) -> None:
-        """Extend the deadline by the time for which the machine, or this process, stood still."""
-        self._deadline += seconds
-        self._paused += seconds
-        if self._kill_at is not None:
-            self._kill_at += seconds
-
-    def enforce(self, now: float) -> None:
-        """End the process if it has taken too long, or printed too much."""
-        if self._kill_at is not None:
-            if now >= self._kill_at and not self._is_killed:
-                self._is_killed = True
-                self._server.kill(self._id)
-        elif now >= self._deadline and not self._has_waited(now):
-            self._server.dump(self._id)
-            self._kill_at = now + _DUMPING
-        elif self._output.size > _MOST_OUTPUT:
-            self._given_up = error_of_output(_MOST_OUTPUT)
-            self._kill_at = now
-
-    def _has_waited(self, now: float) -> bool:
-        """Extend the deadline by the time in which other programs had the processors; return whether so."""
-        if not self._pid:
-            return False
-        passed = now - self._began - self._paused
-        own = limits.times_of(self._pid).own_seconds(self._times, passed)
-        left = min(self._seconds - own, passed)
-        self._deadline = max(self._deadline, now + left)
-        return left > _TRIFLE
-
-    def kill(self) -> None:
-        """Have the process killed, whatever it does."""
-        self._kill_at = time.monotonic()
-        self.enforce(self._kill_at)
-
-    def outlives_its_end(self, now: float) -> bool:
-        """Whether it should have ended by now: the fork server doesn't respond."""
-        return self._is_killed and self._kill_at is not None and now >= self._kill_at + _KILLING
-
-    @property
-    def next_look(self) -> float:
-        """When it must be checked again, whatever it sends."""
-        if self._kill_at is None:
-            return self._deadline
-        return self._kill_at + _KILLING if self._is_killed else self._kill_at
-
-    def on_exit(self, exit_: Exit, output_folder: OutputFolder) -> Ended | None:
-        """Return the end of the case that the process's exit interrupted, if any; `left` holds the others."""
-        if not self.left or (self._is_killed and self._kill_at is None):
-            return None  # the case that it was killed for ended just in time; the next isn't to blame
-        numbered = self.left.pop(0)
-        size = self._output.size
-        lines, _ = self._output.tail(self._offset, size)
-        error = self._given_up or self._error(exit_, lines)
-        result = failed_case(numbered.case, error, time.monotonic() - self._began)
-        file = (
-            output_folder.keep(numbered.case, self._output, self._offset, size) if size > self._offset else ""
-        )
-        return Ended(numbered.index, result.printed(lines, file))
-
-    def _error(self, exit_: Exit, lines: Sequence[str]) -> CaseError:
-        stacks = self._stacks.text()
-        if self._kill_at is not None:
-            return error_of_timeout(self._seconds, stacks)
-        if exit_.message:
-            return CaseError("crash", exit_.message)
-        return error_of_exit(
-            exit_.code,
-            lines,
-            stacks,
-            self._limits.memory,
-            for_memory=limits.times_memory_ran_out() > self._kills,
-        )
+    def has_sent(self) -> bool:
+        """Whether it sends something in the next moment; if not, it goes on if somebody has stopped it."""
+        is_there = self.connection.poll(TICK)
+        if not is_there:
+            self._process.send_signal(signal.SIGCONT)
+        return is_there
 
     def close(self) -> None:
-        """Close its files."""
+        """End the server and everything that it has started."""
+        if self.connection.closed:
+            return
+        with suppress(OSError):
+            self._is_ready = self._is_ready or self.connection.poll()
         self.connection.close()
-        self._output.close()
-        self._stacks.close()
+        try:
+            # While it still imports, it has no children, so there is nothing to wait for.
+            self._process.wait(_ENDING if self._is_ready else 0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # its children end with it
+            self._process.wait()
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
 
-_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
-
-
-def error_of_timeout(seconds: float, stacks: str) -> CaseError:
-    """Return the error of a case that took too long, with its place from faulthandler's stacks."""
-    return CaseError(
-        "timeout",
-        f"still running after {seconds:g} s, and was ended. Allow it longer (timeout in the spec, or "
-        "--timeout), or make the inputs smaller.",
-        user_frames(stacks),
-    )
-
-
-def error_of_output(limit: int) -> CaseError:
-    """Return the error of a case that printed too much."""
-    return CaseError("crash", f"printed more than {limits.format_size(limit)}, and was ended. Print less.")
-
-
-def error_of_exit(
-    code: int, output: Iterable[str], stacks: str, memory: int | None, *, for_memory: bool
-) -> CaseError:
-    """Return the error of a case whose process ended too early.
-
-    Args:
-        code: its exit code; below 0 a signal.
-        stacks: what faulthandler wrote.
-        memory: its limit, in bytes.
-        for_memory: whether the kernel killed a process for lack of memory in that time.
-    """
-    frames = user_frames(stacks)
-    how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
-    if (code == -signal.SIGKILL and for_memory) or any(map(is_about_memory, output)):
-        return with_limit(CaseError("memory", f"ran out of memory: the process {how}.", frames), memory)
-    if code < 0:
-        return CaseError("crash", f"the process {how}.", frames)
-    return CaseError("crash", f"the process {how}, as by os._exit, in the middle of the check.", frames)
-
-
-def with_limit(error: CaseError, memory: int | None) -> CaseError:
-    """Add the memory limit and a remedy to an error of kind "memory"; return others unchanged."""
-    if error.kind != "memory" or memory is None:
-        return error
-    limit = f"The process may use {limits.format_size(memory)} (--memory)."
-    message = f"{error.message.rstrip('.')}. {limit} Make the inputs smaller, or give it more."
-    return replace(error, message=message)
-
-
-def signal_name(signal_number: int) -> str:
-    """Return a signal as `signal 11 (SIGSEGV: Segmentation fault)`."""
-    try:
-        known_signal = signal.Signals(signal_number)
-    except ValueError:
-        return f"signal {signal_number}"
-    return f"signal {signal_number} ({known_signal.name}: {signal.strsignal(signal_number)})"
-
-
-def user_frames(stacks: str) -> tuple[str, ...]:
-    """Return the user's own frames in faulthandler's stacks, outermost first, in the form of a traceback.
-
-    For a function that AutoGraph rewrote, only its name and the line of its new form are known.
-    """
-    lines: list[str] = []
-    for match in reversed(list(_FRAME.finditer(stacks))):
-        file, line, function = match["file"], int(match["line"]), match["function"]
-        code = linecache.getline(file, line).strip()
-        if GENERATED in file:
-            frame = f"as rewritten by AutoGraph: in {function.removeprefix('tf__')}"
-        elif not is_users(file):
-            continue
-        else:
-            frame = f"{short_path(file)}:{line}: in {function}"
-        lines += [frame, f"    {code}"] if code else [frame]
-    return tuple(lines)
-
-
-LINES = 10  # shown of a failed case's output
-_WIDEST = 400  # characters per line
-_TAIL = 4096  # bytes that are searched for these lines
-_CHUNK = 2**20
 _LONGEST_STEM = 180  # bytes; a file name may have 255
 
 
-class Output:
-    """The file that a process prints to. It has no name, so nothing is ever left behind."""
-
-    def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (closed by its owner)
-
-    def fileno(self) -> int:
-        """Return the file's descriptor."""
-        return self._file.fileno()
-
-    @property
-    def size(self) -> int:
-        """How many bytes have been printed."""
-        return os.fstat(self._file.fileno()).st_size
-
-    def tail(self, start: int, end: int) -> tuple[tuple[str, ...], bool]:
-        """Return the last lines between two offsets in the file, and whether there are no others."""
-        first = max(start, end - _TAIL)
-        text = os.pread(self._file.fileno(), max(end - first, 0), first).decode(errors="replace")
-        lines = text.rstrip().splitlines()
-        is_all = first == start and len(lines) <= LINES
-        return tuple(line.rstrip()[:_WIDEST] for line in lines[-LINES:]), is_all
-
-    def text(self) -> str:
-        """Return the file's content, up to the size of a chunk."""
-        return os.pread(self._file.fileno(), _CHUNK, 0).decode(errors="replace")
-
-    def copy(self, path: Path, start: int, end: int) -> None:
-        """Write the part of the file between two offsets to `path`."""
-        with path.open("wb") as target:
-            while start < end:
-                chunk = os.pread(self._file.fileno(), min(_CHUNK, end - start), start)
-                if not chunk:
-                    break
-                target.write(chunk)
-                start += len(chunk)
-
-    def close(self) -> None:
-        """Remove the file."""
-        self._file.close()
-
-
 class OutputFolder:
-    """The folder for the output of failed cases. It is created when there is something to keep."""
+    """The folder for the output of failed cases. It is made when there is something to keep."""
 
     def __init__(self, folder: Path | None = None) -> None:
         """Use `folder`, or a new folder among the system's temporary files."""
-        self._folder = folder
+        self._folder = folder or Path(tempfile.gettempdir(), f"gradcheck-output-{secrets.token_hex(8)}")
         self._owners: dict[str, tuple[str, ...]] = {}  # file name, in lower case -> the case it belongs to
 
-    def keep(self, case: Case, output: Output, start: int, end: int) -> str:
-        """Copy a case's output to its own file, and return its path; empty if the file can't be written."""
-        with suppress(OSError):
-            path = self._file_of(case)
-            output.copy(path, start, end)
-            return str(path)
-        return ""
-
-    def keep_text(self, case: Case, text: str) -> str:
-        """Write a case's output from another machine to a file, and return its path; empty if that fails."""
-        with suppress(OSError):
-            path = self._file_of(case)
-            path.write_text(text, encoding="utf-8")
-            return str(path)
-        return ""
-
-    def _file_of(self, case: Case) -> Path:
+    def file_of(self, case: Case) -> Path:
         """Return a case's file: the same for each run of the case, and no other case's."""
         owner = *case.key, case.mode
         parts = owner if case.mode != "graph" else owner[:-1]
@@ -528,10 +301,13 @@ class OutputFolder:
             f"{stem}{number}.txt" for number in ("", *map("-{}".format, range(2, len(self._owners) + 3)))
         )
         name = next(name for name in names if self._owners.setdefault(name.lower(), owner) == owner)
-        return self._own() / name
+        return self._folder / name
 
-    def _own(self) -> Path:
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="gradcheck-output-"))
-        self._folder.mkdir(parents=True, exist_ok=True)
-        return self._folder
+    def keep_text(self, case: Case, text: str) -> str:
+        """Write a case's output from another machine to its file; return that, or nothing if it fails."""
+        with suppress(OSError):
+            path = self.file_of(case)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            return str(path)
+        return ""

@@ -210,36 +210,29 @@ def compile_expression(text: str) -> Matcher:
         ExpressionError: the expression is malformed.
     """
     parser = _Parser(text)
-    matcher = parser.parse_or(0)
-    parser.expect_end()
+    matcher = parser.parse(0)
+    parser.expect("", "'and', 'or' or the end")
     return lambda target: matcher(target.casefold())
 
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self._tokens = list(_tokens(text))
-        self._next = 0
-
-    @property
-    def _token(self) -> _Token:
-        return self._tokens[self._next]
+        self._tokens = list(_tokens(text))  # those that are left
 
     def _takes(self, word: str) -> bool:
-        is_match = self._token.text == word and not self._token.is_name
-        self._next += is_match
+        is_match = self._tokens[0].text == word and not self._tokens[0].is_name
+        del self._tokens[:is_match]
         return is_match
 
-    def parse_or(self, depth: int) -> Matcher:
-        sides = [self._parse_and(depth)]
-        while self._takes("or"):
-            sides.append(self._parse_and(depth))
-        return lambda text: any(side(text) for side in sides)
-
-    def _parse_and(self, depth: int) -> Matcher:
-        sides = [self._parse_not(depth)]
-        while self._takes("and"):
-            sides.append(self._parse_not(depth))
-        return lambda text: all(side(text) for side in sides)
+    def parse(self, depth: int, words: Sequence[str] = ("or", "and")) -> Matcher:
+        """Parse what the first of these words joins; `or` joins what `and` has joined."""
+        if not words:
+            return self._parse_not(depth)
+        sides = [self.parse(depth, words[1:])]
+        while self._takes(words[0]):
+            sides.append(self.parse(depth, words[1:]))
+        join = any if words[0] == "or" else all
+        return lambda text: join(side(text) for side in sides)
 
     def _parse_not(self, depth: int) -> Matcher:
         if depth > _DEEPEST:
@@ -248,20 +241,18 @@ class _Parser:
             inner = self._parse_not(depth + 1)
             return lambda text: not inner(text)
         if self._takes("("):
-            inner = self.parse_or(depth + 1)
-            if not self._takes(")"):
-                raise ExpressionError(f"expected 'and', 'or' or ')', but got {self._token}")
+            inner = self.parse(depth + 1)
+            self.expect(")", "'and', 'or' or ')'")
             return inner
-        token = self._token
+        token = self._tokens.pop(0)
         if not token.is_name:
             raise ExpressionError(f"expected a name, 'not' or '(', but got {token}")
-        self._next += 1
         word = token.text.casefold()
         return lambda text: word in text
 
-    def expect_end(self) -> None:
-        if self._token.text or self._token.is_name:
-            raise ExpressionError(f"expected 'and', 'or' or the end, but got {self._token}")
+    def expect(self, word: str, wanted: str) -> None:
+        if not self._takes(word):
+            raise ExpressionError(f"expected {wanted}, but got {self._tokens[0]}")
 
 
 def _tokens(text: str) -> Iterator[_Token]:

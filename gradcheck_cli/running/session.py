@@ -187,7 +187,9 @@ def run_own_checks(case: Case, op: Operation) -> tuple[CheckResult, ...]:
 
 def _mutate(case: Case) -> Findings:
     with _opened(case) as opener, opener.state.written.restore_at_end():
-        return hooks.run_corrupted(opener.case, opener, opener.points)
+        corruptions = opener.case.wanted.corruptions
+        findings: Findings = hooks.ask("run_corrupted", opener.case, opener, opener.points, corruptions)
+        return findings
 
 
 @contextlib.contextmanager

@@ -14,9 +14,10 @@ from pydantic_core import ErrorDetails
 
 from gradcheck_cli.errors import nearest, suggest
 from gradcheck_cli.spec.input_model import EXPECTED
-from gradcheck_cli.spec.words import FORMER_KEYS, OTHER_KEYS
+from gradcheck_cli.spec.words import FORMER_KEYS, words_of_others
 from gradcheck_cli.spec.written import Written
 from gradcheck_cli.spec.yaml_tree import as_flow
+from gradcheck_cli.visible import cut
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -109,13 +110,12 @@ def show(value: object) -> str:
         return "null" if value is None else str(value).lower()
     if isinstance(value, float) and not math.isfinite(value):
         return ".nan" if math.isnan(value) else (".inf" if value > 0 else "-.inf")
-    text = repr(value)
-    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
+    return cut(repr(value), MAX_SHOWN)
 
 
 def _suggest_key(key: str, keys: Sequence[str]) -> str:
     """Say which known key was meant: what another tool's key is here, or one that is spelt like it."""
-    here = (line for line, words in OTHER_KEYS.items() if key in words.split())
+    here = words_of_others("keys", key)
     other = next((f"Write '{line}'" for line in here if line.partition(":")[0] in keys), "")
     return FORMER_KEYS.get(key) or other or suggest(key, keys) or f"Possible keys: {', '.join(keys)}"
 

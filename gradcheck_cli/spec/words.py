@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 # How TensorFlow runs an op; `features/modes` opens all but graph.
 MODES = ("graph", "dynamic", "eager", "xla")
@@ -25,38 +26,16 @@ TWO_NUMBERS = {
     "integers": ("low", "high"),
     "domain": ("low", "high"),
 }
-# What keys of other tools are here, by what to write; it counts where its own key may stand.
-OTHER_KEYS = {
-    "forward: module:function": "function fn func f callable target",
-    "gradient: module:function": "backward vjp bprop derivative custom_gradient",
-    "inputs: {x: {shape: [3]}}": "args arguments params parameters shape value uniform normal x",
-    "attrs: {name: value}": "kwargs keywords settings options config",
-    "tolerance: {rtol: 1e-3, atol: 1e-6}": "rtol atol tol precision",
-    "method: central; the steps are chosen for each element": "eps delta step h epsilon",
-    "second_order: true": "order gradgrad hessian",
-    "samples: 2": "repeat trials n iterations num_samples",
-    "dtypes: [float32, float64]": "type types",
-    "modes: [xla]": "jit xla compile jit_compile",
-    "modes: [eager]": "eager run_eagerly",
-    "device: GPU:0": "gpu cuda",
-    "expect: mismatch": "xfail known_failure allow_failure",
-    "pairs: {dy/dx: {expect: skip, reason: ...}}": "skip ignore exclude",
-    "tags: [slow]": "marks markers labels",
-    "op: name": "name id title",
-    "nondeterminism: {atol: 1e-6}": "nondet_tol",
-    "checks: {batched: true}": "check_batched_grad batched",
-    "timeout: 60": "time_limit",
-    "value: 1.0": "data values array init",
-    "shape: [3]": "size dims",
-    "dtype: float32": "type",
-    "uniform: {low: -1, high: 1}": "range rand random bounds interval",
-    "normal: {mean: 0, stddev: 1}": "randn gaussian",
-    "domain: {low: 0}": "min max positive limits",
-    "differentiate: false": "requires_grad trainable constant",
-    "low: 0": "min",
-    "high: 1": "max",
-    "stddev: 1": "std sigma",
-}
+
+
+def words_of_others(kind: str, word: str) -> list[str]:
+    """Return what to write here for another tool's word, by the table of a kind in `words_of_others.yaml`."""
+    import yaml  # late: few words are wrong
+
+    tables = yaml.safe_load(Path(__file__).with_name("words_of_others.yaml").read_text("utf-8"))
+    return [line for line, words in tables[kind].items() if word in words.split()]
+
+
 # Words that stand for several dtypes in a list of them.
 DTYPE_KINDS = {
     "floating": ("float16", "bfloat16", "float32", "float64"),

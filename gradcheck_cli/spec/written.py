@@ -189,9 +189,6 @@ class Written(NamedTuple):
 
 def show_place(place: Path) -> str:
     """Write the place of a value in a document: `cases[0].inputs.x`."""
-    shown = (f"[{key}]" if isinstance(key, int) else "." + _show_key(key) for key in place)
-    return "".join(shown).removeprefix(".")
-
-
-def _show_key(key: str) -> str:
-    return key if key.isprintable() else repr(key)[1:-1]  # a fault is one line
+    # A fault is one line.
+    keys = (key if isinstance(key, int) or key.isprintable() else repr(key)[1:-1] for key in place)
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from gradcheck_cli.spec.written import FaultLog, Mark, Path, Text, Written
+from gradcheck_cli.visible import cut
 
 Scalar: TypeAlias = str | int | float | bool | None
 Event: TypeAlias = Any  # PyYAML's, whose types lack what an event has
@@ -190,8 +191,7 @@ class _Reader:
             try:
                 return read_scalar(event.value)
             except OverflowError:
-                shown = event.value if len(event.value) <= MAX_SHOWN else event.value[:MAX_SHOWN] + "..."
-                message = f"must be a number that float64 can hold, but got {shown}"
+                message = f"must be a number that float64 can hold, but got {cut(event.value, MAX_SHOWN)}"
                 self.log.settle(_line(event), place, message)
         return str(event.value)
 

@@ -171,7 +171,7 @@ class GraphMode:
             if (
                 error.kind != "forward"
                 or "use binding: py_func" in error.message
-                or not hooks.works_eagerly(case, opening, state)
+                or not hooks.ask("works_eagerly", case, opening, state)
             ):
                 raise
             raise CaseFailedError(
@@ -218,7 +218,7 @@ def opener_of(case: Case, mode: str, like: CaseOpener[Any] | None = None) -> Cas
         CaseFailedError: the variables can't be found, since the forward raises.
     """
     require_version(case.running)
-    opened_in: GraphMode | None = GraphMode() if mode == "graph" else hooks.find_mode(mode)
+    opened_in: GraphMode | None = GraphMode() if mode == "graph" else hooks.ask("find_mode", mode)
     if opened_in is None:
         raise CaseSkippedError("mode", f"this installation has no mode {mode}.")
     reason = opened_in.refusal(case)
@@ -410,7 +410,8 @@ class CaseOpener(Generic[Op]):
                     sites[of_input].add(site)
             if not sites[input_index] <= set().union(*(sites[index] for index in sources)):
                 return None
-        return hooks.find_written_ops(op, output, sources)
+        ops: Sequence[Operation] | None = hooks.ask("find_written_ops", op, output, sources, default=[])
+        return ops
 
     def gradients_seen(self, op: Any) -> Mapping[str, int]:
         """Return how often each registered gradient function was called when an op's vjp was built.

@@ -1,7 +1,7 @@
 """Planted op faults, and right forwards, through `gradcheck blame`: what is named, and that 0 is never a lie.
 
-    python tests/acceptance/blamed_faults.py            # 100 faults, 50 right forwards, some three minutes
-    python tests/acceptance/blamed_faults.py --part 1/4
+    python -m tests.acceptance.blamed_faults            # 100 faults, 50 right forwards, some three minutes
+    python -m tests.acceptance.blamed_faults --part 1/4
 
 Each forward is a chain of ops, one of which has a gradient of its own: right, or wrong in one of ten ways. Of
 a fault, `blame` is to name its function, or to say why it can't; it must never end with 0 where `run` fails.

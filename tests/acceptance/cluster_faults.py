@@ -1,7 +1,7 @@
 # ruff: noqa: T201 (a script: printing is what it is for)
 """Run specs on a real Dask cluster while its workers are killed, and compare each report with one from here.
 
-`python tests/acceptance/cluster_faults.py specs/seeds --runs 10 --kills 2`. Nothing may be lost, nothing
+`python -m tests.acceptance.cluster_faults specs/seeds --runs 10 --kills 2`. Nothing may be lost, nothing
 doubled, and every verdict and figure be the same, else the exit code is 1. A document that was hit three
 times is given up, as documented: its cases are errors that name the workers. `--runs 0` disturbs none.
 
@@ -24,8 +24,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-from dask_cluster import ROOT, Cluster, without_times
+from tests.acceptance.dask_cluster import ROOT, Cluster, without_times
 
 HITS = 3  # losses of its worker after which a document is given up
 CASE = ("op", "case", "spec", "dtype", "mode")

@@ -16,7 +16,6 @@ import pytest
 
 from gradcheck_cli.cli.main import run_command
 
-sys.path.insert(0, str(Path(__file__).parent))  # what the tests share; they are no package
 ROOT = Path(__file__).parents[2]
 
 

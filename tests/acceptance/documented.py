@@ -5,7 +5,7 @@ each line after `$ ` by a shell, and what it prints is the rest of the block. El
 `<!-- output: COMMAND -->` before a block says what prints it, in the repository's root; what follows a comma
 is about the excerpt.
 
-    python tests/acceptance/documented.py docs/tutorial.md --write
+    python -m tests.acceptance.documented docs/tutorial.md --write
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What `gradcheck init` makes of functions and op types: what runs, tests something, or says what is open.
 
-    python tests/acceptance/drafts.py functions            # 100 functions of TensorFlow's and of other kinds
-    python tests/acceptance/drafts.py public               # 18 of the kinds that public code has
-    python tests/acceptance/drafts.py op_types --part 1/8  # an eighth of the op types with a gradient
+    python -m tests.acceptance.drafts functions            # 100 functions of TensorFlow's and of other kinds
+    python -m tests.acceptance.drafts public               # 18 of the kinds that public code has
+    python -m tests.acceptance.drafts op_types --part 1/8  # an eighth of the op types with a gradient
 
 Prints a line for each, and at the end the shares: drafts that run, that decide something (`tests`), that end
 with 0 (`right`), and the silent ones, of which a run doesn't end with 0 and the draft doesn't say why.
@@ -34,7 +34,8 @@ FUNCTIONS = {
     "tensorflow.linalg": "cholesky det inv logdet matmul matrix_transpose slogdet trace cholesky_solve solve "
     "triangular_solve expm norm band_part diag diag_part eigvalsh svd qr",
     "tensorflow.signal": "dct fft rfft ifft stft frame hann_window overlap_and_add",
-    "drafted_functions": "huber dense with_axis masked state pair factory Module Plain Dense activation",
+    "tests.acceptance.drafted_functions": "huber dense with_axis masked state pair factory Module Plain "
+    "Dense activation",
 }
 
 PUBLIC = (
@@ -64,7 +65,7 @@ def names_in(modules: dict[str, str]) -> list[str]:
 
 LISTS = {
     "functions": targets,
-    "public": lambda: names_in({"public_functions": PUBLIC}),
+    "public": lambda: names_in({"tests.acceptance.public_functions": PUBLIC}),
     "op_types": op_types,
 }
 

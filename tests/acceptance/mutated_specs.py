@@ -1,6 +1,6 @@
 """Specs spoilt at random, in bytes and in structure, and what becomes of them; see docs/contributing.md.
 
-    python tests/acceptance/mutated_specs.py --count 10000 --run
+    python -m tests.acceptance.mutated_specs --count 10000 --run
 
 Each ends in faults (exit 2) or in a verdict, never in a traceback of ours, never in a hang, and the process
 that reads them stays below 100 MB.

@@ -3,7 +3,7 @@
 Needs playwright, Pillow, and a Chromium on the PATH or named by $CHROMIUM. Look at the pictures before you
 commit them.
 
-    python tests/acceptance/screenshots.py
+    python -m tests.acceptance.screenshots
 """
 
 from __future__ import annotations

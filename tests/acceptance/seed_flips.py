@@ -1,7 +1,7 @@
 # ruff: noqa: T201 (a script: printing is what it is for)
 """Run specs with many seeds, every second one beside busy processes, and list the verdicts that differ.
 
-`python tests/acceptance/seed_flips.py specs/seeds specs/layers --seeds 30 --busy 12`. A verdict should depend
+`python -m tests.acceptance.seed_flips specs/seeds specs/layers --seeds 30 --busy 12`. A verdict should depend
 neither on the inputs that were drawn nor on the machine: ends with exit code 1 if one does.
 `--seen FILE` keeps what each seed gave, and a later call with other seeds compares it with those, too.
 """

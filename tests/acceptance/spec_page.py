@@ -1,6 +1,6 @@
 """Writes docs/spec.md, the reference of the spec format, from the models by way of their JSON Schema.
 
-python tests/acceptance/spec_page.py
+python -m tests.acceptance.spec_page
 """
 
 from __future__ import annotations

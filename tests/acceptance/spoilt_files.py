@@ -1,6 +1,6 @@
 """Reports, lock files, caches and command lines spoilt at random, and what becomes of them.
 
-    python tests/acceptance/spoilt_files.py --reports 5000 --locks 5000 --caches 2000 --commands 2000
+    python -m tests.acceptance.spoilt_files --reports 5000 --locks 5000 --caches 2000 --commands 2000
 
 Each ends with an exit code of the table, never in a traceback. A report that says that something is wrong
 never becomes one that says that all is right, and a spoilt cache is as none.
@@ -22,9 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # what tests share, where this is run as a script
-from flat_results import make_case, make_pair
 
 from gradcheck_cli.cli.commands import run as run_module
 from gradcheck_cli.cli.main import COMMANDS, cli, run_command
@@ -49,6 +46,7 @@ from gradcheck_cli.results import (
 )
 from gradcheck_cli.running.selection import write_history
 from gradcheck_cli.tensorflow_backend import startup
+from tests.support.flat_results import make_case, make_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable

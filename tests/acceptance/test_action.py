@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from acceptance_root import ROOT
+
+from tests.acceptance.acceptance_root import ROOT
 
 pytestmark = pytest.mark.once
 

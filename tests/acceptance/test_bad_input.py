@@ -204,6 +204,7 @@ def joined(text):
     return " ".join(text.split())
 
 
+@pytest.mark.on_change("module missing", "attribute missing", "forward exits", "gradient that is not finite")
 @pytest.mark.parametrize("row", RUNS.values(), ids=RUNS)
 def test_a_run_says_what_is_wrong_and_goes_on(command, spec, row):
     text, code, exit_code, told = row

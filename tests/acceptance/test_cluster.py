@@ -19,7 +19,7 @@ import pytest
 
 pytest.importorskip("distributed", reason='it needs the extra dask: pip install "gradcheck-cli[dask]"')
 
-from dask_cluster import ROOT, Cluster, environment, parent, without_times
+from tests.acceptance.dask_cluster import ROOT, Cluster, environment, parent, without_times
 
 FUNCTIONS = """
 import os, signal, time

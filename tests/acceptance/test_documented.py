@@ -7,12 +7,12 @@ import subprocess
 import sys
 
 import pytest
-from acceptance_root import ROOT
-from documented import blocks, commands_of, excerpts, masked, play
 
 from gradcheck_cli.checking.checks.all_checks import UNTESTED, UNTESTED_NONE
 from gradcheck_cli.numerics.reasons import EXPLANATIONS
 from gradcheck_cli.spec.document_model import ChecksModel
+from tests.acceptance.acceptance_root import ROOT
+from tests.acceptance.documented import blocks, commands_of, excerpts, masked, play
 
 pytestmark = pytest.mark.once
 
@@ -22,9 +22,8 @@ EXCERPTS = {
     for line, shown in excerpts((ROOT / name).read_text(encoding="utf-8"))
 }
 
-# Pages call these as scripts. Tests import them, and find modules that a script wouldn't.
 SCRIPTS = [
-    file.name
+    file.stem
     for file in sorted((ROOT / "tests/acceptance").glob("[!t]*.py"))
     if "ArgumentParser(" in file.read_text(encoding="utf-8")
 ]
@@ -33,7 +32,7 @@ SCRIPTS = [
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_starts_where_a_page_says(name):
     done = subprocess.run(
-        [sys.executable, f"tests/acceptance/{name}", "--help"],
+        [sys.executable, "-m", f"tests.acceptance.{name}", "--help"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -44,7 +43,7 @@ def test_a_script_starts_where_a_page_says(name):
 
 @pytest.mark.parametrize("name", ["tutorial.md", "howto.md", "why.md"])
 def test_each_command_of_a_page_prints_what_the_page_shows(name, tmp_path):
-    """Else: `python tests/acceptance/documented.py docs/NAME.md --write`, and read what has changed."""
+    """Else: `python -m tests.acceptance.documented docs/NAME.md --write`, and read what has changed."""
     page = (ROOT / "docs" / name).read_text(encoding="utf-8")
     assert masked(play(page, tmp_path)) == masked(page)
 

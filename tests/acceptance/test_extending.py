@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from documented import blocks
+
+from tests.acceptance.documented import blocks
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -14,7 +14,8 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from acceptance_root import ROOT
+
+from tests.acceptance.acceptance_root import ROOT
 
 pytestmark = pytest.mark.once
 

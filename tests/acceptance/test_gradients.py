@@ -13,7 +13,8 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-from acceptance_root import ROOT
+
+from tests.acceptance.acceptance_root import ROOT
 
 pytestmark = pytest.mark.once
 

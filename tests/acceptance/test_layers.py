@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from acceptance_root import ROOT
+
+from tests.acceptance.acceptance_root import ROOT
 
 LAYERS = {
     "dense": {"x", "kernel", "bias"},

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from acceptance_root import ROOT
+
+from tests.acceptance.acceptance_root import ROOT
 
 CODE = """
 import tensorflow as tf
@@ -105,6 +106,7 @@ def test_a_forward_for_eager_mode_passes_there_and_fails_as_a_graph(command, spe
     assert "It works where it is called eagerly: say" in done.out
 
 
+@pytest.mark.on_change("options2-3", "options3-3", "options5-0")
 @pytest.mark.parametrize(
     ("options", "code"),
     [

@@ -8,9 +8,9 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from acceptance_root import ROOT
 
 from gradcheck_cli.cli.main import run_command
+from tests.acceptance.acceptance_root import ROOT
 
 SPEC = """
 defaults: {inputs: {x: {shape: [3, 3]}}}
@@ -194,6 +194,7 @@ HIDDEN = {
 }
 
 
+@pytest.mark.on_change("relu6's upper limit", "a constant equal to the batch size", "abs on one side")
 @pytest.mark.parametrize("name", HIDDEN)
 def test_what_no_point_can_show_is_out_of_sight(tmp_path, monkeypatch, command, name):
     function, hiding, showing, (kind, words) = HIDDEN[name]
@@ -213,6 +214,7 @@ def test_what_no_point_can_show_is_out_of_sight(tmp_path, monkeypatch, command, 
     assert not unseen(showing or hiding, other)
 
 
+@pytest.mark.on_change("the negative side of leaky relu")
 @pytest.mark.parametrize("name", HIDDEN)
 def test_the_mistake_itself_passes_where_mutate_says_so_and_fails_where_it_shows(
     tmp_path, monkeypatch, command, name

@@ -1,4 +1,4 @@
-"""A bounded number of spoilt specs; the many are for `python tests/acceptance/mutated_specs.py`."""
+"""A bounded number of spoilt specs; the many are for `python -m tests.acceptance.mutated_specs`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import subprocess
 import sys
 
 import pytest
-from acceptance_root import ROOT
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mutated_specs import CORPUS, folder_with_code, mutated
+
+from tests.acceptance.acceptance_root import ROOT
+from tests.acceptance.mutated_specs import CORPUS, folder_with_code, mutated
 
 pytestmark = pytest.mark.once
 

@@ -186,6 +186,7 @@ def ask(forward, inputs, keys):
     return paths, exit_code_of(paths)
 
 
+@pytest.mark.on_change("bias of 100 rows", "clipped in float32", "its sign", "weights alone")
 @pytest.mark.parametrize("name", NAMED)
 def test_the_op_at_fault_is_named_and_no_other(name):
     *case, types = NAMED[name]
@@ -195,6 +196,9 @@ def test_the_op_at_fault_is_named_and_no_other(name):
     assert all(len(path.blame.named) == 1 for path in paths)
 
 
+@pytest.mark.on_change(
+    "its own sum", "a table's own gradient", "a constant branch", "a constant branch, large"
+)
 @pytest.mark.parametrize("name", RIGHT_ONES)
 def test_no_op_is_named_where_all_are_right(name):
     paths, code = ask(*RIGHT_ONES[name])

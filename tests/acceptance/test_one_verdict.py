@@ -12,10 +12,10 @@ import os
 
 import pytest
 import yaml
-from acceptance_root import ROOT
 
 import gradcheck_cli
 from gradcheck_cli.results import FAILING, UNDECIDED, Status
+from tests.acceptance.acceptance_root import ROOT
 
 pytest_plugins = ["pytester"]
 
@@ -144,6 +144,7 @@ def test_planted_faults(command, spec, monkeypatch):
     assert found["cut_off"] in FAILS
 
 
+@pytest.mark.on_change("specs/seeds/chain.yaml", "specs/seeds/stop_gradient.yaml")
 @pytest.mark.parametrize("path", SPECS)
 def test_specs_of_this_repository(command, monkeypatch, path):
     monkeypatch.chdir(ROOT)

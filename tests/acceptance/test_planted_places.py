@@ -6,7 +6,8 @@ import json
 
 import pytest
 import yaml
-from acceptance_root import ROOT
+
+from tests.acceptance.acceptance_root import ROOT
 
 FOLDER = ROOT / "tests" / "planted"
 FUNCTIONS = (FOLDER / "faults_in_places.py").read_text().splitlines()
@@ -42,6 +43,7 @@ def with_line(place):
     return place["function"].rpartition(".")[2], FUNCTIONS[place["line"] - 1].strip()
 
 
+@pytest.mark.on_change("of_a_variable", "of_the_forwards_point", "through_bits")
 @pytest.mark.parametrize("op", RIGHT_ONCE)
 def test_what_is_wrong_twice_is_green_once(ask, op):
     spec = TWICE[op]
@@ -50,6 +52,7 @@ def test_what_is_wrong_twice_is_green_once(ask, op):
     assert {check["status"] for case in report["cases"] for check in case["checks"]} <= {"passed", "skipped"}
 
 
+@pytest.mark.on_change("of_the_forwards_point", "stopped_in_part", "through_bits")
 @pytest.mark.parametrize("op", RIGHT_ONCE)
 def test_only_pairs_of_second_order_are_wrong_then(ask, op):
     code, report = ask("run", TWICE[op])

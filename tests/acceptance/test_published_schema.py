@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 import pytest
-from acceptance_root import ROOT
 
 from gradcheck_cli.features.schema.json_schema import json_schema
+from tests.acceptance.acceptance_root import ROOT
 
 pytestmark = pytest.mark.once
 

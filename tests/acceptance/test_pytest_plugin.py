@@ -7,10 +7,10 @@ import sys
 import xml.etree.ElementTree as ET
 
 import pytest
-from flat_results import make_case, make_pair
 
 from gradcheck_cli.features.pytest import pytest_plugin
 from gradcheck_cli.results import Policy, Status
+from tests.support.flat_results import make_case, make_pair
 
 pytestmark = pytest.mark.once
 

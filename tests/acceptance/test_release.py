@@ -12,7 +12,8 @@ import zipfile
 from types import SimpleNamespace
 
 import pytest
-from acceptance_root import ROOT
+
+from tests.acceptance.acceptance_root import ROOT
 
 pytestmark = pytest.mark.once
 

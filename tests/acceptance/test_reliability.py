@@ -13,7 +13,8 @@ import time
 
 import numpy as np
 import pytest
-from acceptance_root import ROOT
+
+from tests.acceptance.acceptance_root import ROOT
 
 pytestmark = [
     pytest.mark.once,

@@ -6,10 +6,10 @@ import json
 
 import numpy as np
 import pytest
-from acceptance_root import ROOT
 
 from gradcheck_cli.spec.load import load_cases
 from gradcheck_cli.spec.values.draw_values import draw
+from tests.acceptance.acceptance_root import ROOT
 
 
 @pytest.fixture

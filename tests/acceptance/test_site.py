@@ -9,9 +9,9 @@ import sys
 from html.parser import HTMLParser
 
 import pytest
-from acceptance_root import ROOT
 
 from gradcheck_cli import __version__
+from tests.acceptance.acceptance_root import ROOT
 
 pytestmark = pytest.mark.once
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 
 import pytest
-from spec_page import PAGE, page
 
 from gradcheck_cli.features.schema.json_schema import json_schema
+from tests.acceptance.spec_page import PAGE, page
 
 pytestmark = pytest.mark.once
 
 
 def test_the_page_is_current():
-    """Else: `python tests/acceptance/spec_page.py`."""
+    """Else: `python -m tests.acceptance.spec_page`."""
     assert PAGE.read_text(encoding="utf-8") == page()
 
 

@@ -6,10 +6,10 @@ import json
 import random
 
 import pytest
-from spoilt_files import Campaign, call, sample, spoil
 
 from gradcheck_cli.reporting.exchange.json_report import to_json
 from gradcheck_cli.results import Status
+from tests.acceptance.spoilt_files import Campaign, call, sample, spoil
 
 pytestmark = pytest.mark.once
 

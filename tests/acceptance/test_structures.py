@@ -6,7 +6,8 @@ import json
 
 import pytest
 import yaml
-from acceptance_root import ROOT
+
+from tests.acceptance.acceptance_root import ROOT
 
 FOLDER = ROOT / "tests" / "planted"
 FUNCTIONS = (FOLDER / "structured_functions.py").read_text().splitlines()
@@ -93,6 +94,7 @@ def test_every_structure_passes_in_every_mode_it_names(command, monkeypatch):
     assert sum("xla" in of_op for of_op in modes.values()) >= 20
 
 
+@pytest.mark.on_change("control_flow-py_function-XLA compiles no EagerPyFunc, which the forward uses.")
 @pytest.mark.parametrize(
     ("file", "op", "reason"),
     [
@@ -156,6 +158,7 @@ NAMED = {
 WHOLE = {"branch_taken": ("If", "bad_square_grad"), "third_turn": ("While", "bad_at_times_grad")}
 
 
+@pytest.mark.on_change("one_result_of_three", "transposed_sparse", "repeated_rows")
 @pytest.mark.parametrize("op", NAMED)
 def test_the_op_is_blamed(ask, op):
     label, kind, function = NAMED[op]

@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from acceptance_root import ROOT
 
 import gradcheck_cli
+from tests.acceptance.acceptance_root import ROOT
 
 pytestmark = pytest.mark.once
 

@@ -6,7 +6,8 @@ import importlib.util
 
 import pytest
 import tensorflow as tf
-from acceptance_root import ROOT
+
+from tests.acceptance.acceptance_root import ROOT
 
 SPEC = importlib.util.spec_from_file_location("surrogates", ROOT / "specs" / "seeds" / "surrogates.py")
 SURROGATES = importlib.util.module_from_spec(SPEC)

@@ -1,6 +1,6 @@
 """Draws the plots of docs/verdicts.md, from the same numerics that give verdicts.
 
-.venv/bin/pip install -e ".[docs]" && python tests/acceptance/verdict_plots.py
+.venv/bin/pip install -e ".[docs]" && python -m tests.acceptance.verdict_plots
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.numerics.judge import estimate
 from gradcheck_cli.numerics.precision import FLOAT32, FLOAT64
 from gradcheck_cli.numerics.problem import Problem
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "checking"))
-import rounding_truth
+from tests.checking import rounding_truth
 
 FOLDER = Path(__file__).parents[2] / "docs" / "plots"
 POINT, KINK = 0.7, 0.0

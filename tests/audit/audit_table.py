@@ -1,7 +1,7 @@
 """The audit's table of families: what specs say, and what a run of them found.
 
     gradcheck run specs/tensorflow --report json=audit.json
-    python tests/audit/audit_table.py audit.json --write
+    python -m tests.audit.audit_table audit.json --write
 
 writes it between the marks in docs/audit.md; without --write it is printed.
 """

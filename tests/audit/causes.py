@@ -1,6 +1,6 @@
 """The pages of causes, one in docs/findings/FAMILY/ each, and the lists of them that other pages have.
 
-python tests/audit/causes.py
+python -m tests.audit.causes
 
 writes the lists between their marks: in docs/gradcheck_findings.md, in the page of each family and in the
 navigation. Tests compare them.
@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reports import REQUESTS, Request
+from tests.audit.reports import REQUESTS, Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

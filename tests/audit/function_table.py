@@ -1,6 +1,6 @@
 """The audit's table of public functions, Keras and TensorFlow Probability, as the specs are written.
 
-python tests/audit/function_table.py
+python -m tests.audit.function_table
 
 writes it between its marks in docs/audit.md; a test compares it.
 """
@@ -11,11 +11,9 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import test_functions
-import test_keras
-from audit_table import PAGE, ROOT
-
 from gradcheck_cli.spec.load import load
+from tests.audit import test_functions, test_keras
+from tests.audit.audit_table import PAGE, ROOT
 
 BEGIN, END = "<!-- functions: begin -->", "<!-- functions: end -->"
 WORDS = ("covered", "excepted", "missing")

@@ -1,9 +1,9 @@
 """Which ops `mutate` is tried on, every tenth of a folder, and the table of what became of its corruptions.
 
 for part in tensorflow functions keras probability; do
-    gradcheck mutate specs/$part $(python tests/audit/mutation_table.py $part) --format json > $part.json
+    gradcheck mutate specs/$part $(python -m tests.audit.mutation_table $part) --format json > $part.json
 done
-python tests/audit/mutation_table.py tensorflow.json functions.json keras.json probability.json
+python -m tests.audit.mutation_table tensorflow.json functions.json keras.json probability.json
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import json
 import sys
 from pathlib import Path
 
-from audit_table import ROOT
-
 from gradcheck_cli.spec.load import load
+from tests.audit.audit_table import ROOT
 
 OUTCOMES = ("caught", "undecided", "missed", "out of sight")
 

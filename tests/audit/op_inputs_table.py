@@ -1,6 +1,6 @@
 """The inputs of op types that have a gradient, for the reader of specs, which never imports TensorFlow.
 
-python tests/audit/op_inputs_table.py --write
+python -m tests.audit.op_inputs_table --write
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compare the cases of two folders of specs as data, such as those before and after a rewriting.
 
 git worktree add /tmp/before COMMIT
-python tests/audit/same_cases.py /tmp/before/specs/tensorflow specs/tensorflow
+python -m tests.audit.same_cases /tmp/before/specs/tensorflow specs/tensorflow
 """
 
 from __future__ import annotations

@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-from audit_table import BEGIN, END, PAGE, ROOT, main, put, table, written
-from flat_results import make_case, make_pair
 
 from gradcheck_cli.reporting.exchange.json_report import to_json
 from gradcheck_cli.results import Report, Status
 from gradcheck_cli.spec.load import load
+from tests.audit.audit_table import BEGIN, END, PAGE, ROOT, main, put, table, written
+from tests.support.flat_results import make_case, make_pair
 
 SPEC = """
 {defaults: {inputs: {x: {shape: [2]}}}, ops: [
@@ -28,7 +28,7 @@ def specs(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     (folder / "math.yaml").write_text(SPEC)
     (folder / "exceptions.yaml").write_text(EXCEPTIONS)
-    monkeypatch.setattr("audit_table.SPECS", folder)
+    monkeypatch.setattr("tests.audit.audit_table.SPECS", folder)
     return folder
 
 
@@ -68,8 +68,8 @@ def test_what_is_counted(report):
 def test_it_is_put_between_its_marks(report, tmp_path, monkeypatch):
     page = tmp_path / "audit.md"
     page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    monkeypatch.setattr("audit_table.PAGE", page)
-    monkeypatch.setattr("audit_table.ROOT", tmp_path)
+    monkeypatch.setattr("tests.audit.audit_table.PAGE", page)
+    monkeypatch.setattr("tests.audit.audit_table.ROOT", tmp_path)
     (tmp_path / "report.json").write_text(to_json(report))
     main([str(tmp_path / "report.json"), "--write"])
     inside = table(report)
@@ -94,7 +94,7 @@ def test_what_is_committed_agrees_with_the_specs():
     families, exceptions = written(version[1])
     assert found == {name: (len(family.op_types), family.cases) for name, family in families.items()}, (
         f"{PAGE.name}: run gradcheck run specs/tensorflow --report json=audit.json, "
-        "then python tests/audit/audit_table.py audit.json --write"
+        "then python -m tests.audit.audit_table audit.json --write"
     )
     assert f"Excepted by name: {len(exceptions)} (" in inside
 

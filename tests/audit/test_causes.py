@@ -7,10 +7,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from causes import FINDINGS, KINDS, ORDERS, ROOT, ROWS, SEVERITIES, causes, written
-from confirmed import CONFIRMED
 
 from gradcheck_cli.spec.load import load
+from tests.audit.causes import FINDINGS, KINDS, ORDERS, ROOT, ROWS, SEVERITIES, causes, written
+from tests.audit.confirmed import CONFIRMED
 
 AUDITS = ("tensorflow", "functions", "keras", "probability")
 CAUSES = {cause.path.stem: cause for cause in causes()}
@@ -53,7 +53,7 @@ def test_names_are_of_one_cause_each():
 
 def test_the_lists_are_of_the_pages():
     for path, text in written().items():
-        assert path.read_text(encoding="utf-8") == text, "run python tests/audit/causes.py"
+        assert path.read_text(encoding="utf-8") == text, "run python -m tests.audit.causes"
 
 
 def test_the_readme_counts_them():

@@ -3,9 +3,10 @@
 import re
 
 import pytest
-import test_functions
-from audit_table import BEGIN, END, PAGE, ROOT
-from function_table import families
+
+from tests.audit import test_functions
+from tests.audit.audit_table import BEGIN, END, PAGE, ROOT
+from tests.audit.function_table import families
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 

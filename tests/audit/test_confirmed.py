@@ -4,9 +4,10 @@ import re
 from decimal import Decimal
 
 import pytest
-from causes import causes
-from confirmed import CONFIRMED
 from mpmath import mp
+
+from tests.audit.causes import causes
+from tests.audit.confirmed import CONFIRMED
 
 CAUSES = {cause.path.stem: cause for cause in causes()}
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:e[+-]\d+)?")

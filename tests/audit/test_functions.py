@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 
 import pytest
-from audit_table import ROOT
 
 from gradcheck_cli.running.session import start_tensorflow
 from gradcheck_cli.spec.load import load
+from tests.audit.audit_table import ROOT
 
 start_tensorflow()
 tf = pytest.importorskip("tensorflow")

@@ -6,10 +6,10 @@ import inspect
 import re
 
 import pytest
-from audit_table import ROOT
 
 from gradcheck_cli.running.session import start_tensorflow
 from gradcheck_cli.spec.load import load
+from tests.audit.audit_table import ROOT
 
 start_tensorflow()
 keras = pytest.importorskip("keras")

@@ -7,11 +7,11 @@ import sys
 
 import numpy as np
 import pytest
-from audit_table import ROOT
 
 from gradcheck_cli.running.session import start_tensorflow
 from gradcheck_cli.spec.load import load
 from gradcheck_cli.spec.values.draw_values import draw
+from tests.audit.audit_table import ROOT
 
 start_tensorflow()
 pytest.importorskip("tf_keras")

@@ -2,10 +2,9 @@
 
 import json
 
-from audit_table import ROOT
-from mutation_table import every_tenth, rows
-
 from gradcheck_cli.spec.load import load
+from tests.audit.audit_table import ROOT
+from tests.audit.mutation_table import every_tenth, rows
 
 
 def test_every_tenth_op_is_named():

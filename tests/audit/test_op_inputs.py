@@ -2,7 +2,7 @@
 
 import re
 
-from op_inputs_table import TABLE, lines
+from tests.audit.op_inputs_table import TABLE, lines
 
 # A fixed dtype that a later version makes the default of an attr is the same to a spec.
 _DEFAULT = re.compile(r":\w*=")

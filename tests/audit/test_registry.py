@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from audit_table import SPECS
-
 from gradcheck_cli.features.coverage.list_command import cases_by_type
 from gradcheck_cli.running.session import start_tensorflow
 from gradcheck_cli.spec.load import Loaded, load
+from tests.audit.audit_table import SPECS
 
 start_tensorflow()
 

@@ -7,10 +7,10 @@ import textwrap
 from contextlib import redirect_stdout
 
 import pytest
-from causes import causes
-from reports import REQUESTS
 
 from gradcheck_cli.running.session import start_tensorflow
+from tests.audit.causes import causes
+from tests.audit.reports import REQUESTS
 
 start_tensorflow()
 pytestmark = pytest.mark.once  # lines of TensorFlow, Keras and TensorFlow Probability as they are installed

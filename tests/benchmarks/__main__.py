@@ -1,5 +1,5 @@
 # ruff: noqa: T201 (a script: printing is what it is for)
-"""Measure what gradcheck costs, and print tables of ratios measured in one run: `python tests/benchmarks`.
+"""Measure what gradcheck costs, and print tables of ratios measured in one run: `python -m tests.benchmarks`.
 
 Name one or more groups to measure those alone. The sides of a ratio take turns, and each is the median of its
 rounds, since a shared machine changes speed. Nothing here is a test: times fail nobody.
@@ -39,7 +39,7 @@ def _count(text):
 def _options():
     listed = "\n".join(f"  {name:10}{what}" for name, what in GROUPS.items())
     parser = argparse.ArgumentParser(
-        prog="python tests/benchmarks",
+        prog="python -m tests.benchmarks",
         description=f"{__doc__}\ngroups:\n{listed}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -75,7 +75,6 @@ def main():
     options = _options()
     # The package of this checkout, here and in every process started from here, installed or not.
     root = str(Path(__file__).parents[2])
-    sys.path.insert(1, root)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
     from gradcheck_cli.errors import GradcheckError
     from gradcheck_cli.running.limits import hold_to_one_thread, usable_cores
@@ -91,7 +90,7 @@ def main():
     for name in options.groups or GROUPS:
         began = time.perf_counter()
         try:
-            for text in import_module(f"group_{name}").run(options):
+            for text in import_module(f"tests.benchmarks.group_{name}").run(options):
                 print(text, flush=True)
         except (GradcheckError, RuntimeError) as error:
             print(f"{name} couldn't be measured: {error}", flush=True)

@@ -7,7 +7,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from measuring import seconds_of
+from tests.benchmarks.measuring import seconds_of
 
 ROOT = Path(__file__).parents[2]
 GRADCHECK = (sys.executable, "-m", "gradcheck_cli")

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from measuring import seconds_of
 
 from gradcheck_cli.running.session import run_case, start_tensorflow
 from gradcheck_cli.spec.load import load_cases
 from gradcheck_cli.spec.values import draw_values
+from tests.benchmarks.measuring import seconds_of
 
 if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import resource
-import sys
 import tempfile
 import time
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from commands import GRADCHECK, seconds_of_command
-from measuring import seconds_of, shown_ratio, shown_seconds, table
-
 from gradcheck_cli.features.cluster import dask_task
 from gradcheck_cli.features.cluster.dask_workers import DaskWorkers
 from gradcheck_cli.running.limits import Limits
 from gradcheck_cli.running.run_loop import run_in_workers
 from gradcheck_cli.spec.load import load_cases
+from tests.acceptance.dask_cluster import Cluster
+from tests.benchmarks.commands import GRADCHECK, seconds_of_command
+from tests.benchmarks.measuring import seconds_of, shown_ratio, shown_seconds, table
 
-HERE = Path(__file__).parent
 SMALL = "op: small\nforward: waiting:wait\ninputs: {x: {shape: [2]}}\n"
 WAITING = "import time\n\ndef wait(x):\n    time.sleep(0.5)\n    return x * x\n"
 DOCUMENTS = 24  # that wait, for each number of workers
 
 
 def run(options):
-    sys.path.insert(0, str(HERE.parent / "acceptance"))  # what starts a cluster is the tests'
-    # Workers import our tasks, too.
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(HERE)]))
-    from dask_cluster import Cluster
-
     with tempfile.TemporaryDirectory() as folder:
         spec = Path(folder, "specs", "small.yaml")
         spec.parent.mkdir()
@@ -100,7 +92,7 @@ def _scheduling(cluster, many):
 @contextmanager
 def _instead(module, name):
     """Have tasks that do nothing sent in place of those that check."""
-    from cluster_tasks import tiny
+    from tests.benchmarks.cluster_tasks import tiny
 
     real = getattr(module, name)
     setattr(module, name, tiny)

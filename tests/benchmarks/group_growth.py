@@ -13,9 +13,8 @@ import json
 import statistics
 import subprocess
 import sys
-from pathlib import Path
 
-from measuring import log_slope, shown_ratio, shown_seconds, table
+from tests.benchmarks.measuring import log_slope, shown_ratio, shown_seconds, table
 
 OPS = ("tanh", "rows_matmul", "sort")
 SIZES = tuple(10**power for power in range(2, 8))
@@ -68,7 +67,7 @@ def _measured(op, size, options):
     """Return the median of the rounds, or what went wrong."""
     found = []
     for _ in range(options.rounds or ROUNDS):
-        command = [sys.executable, str(Path(__file__).with_name("growth_child.py")), op, str(size)]
+        command = [sys.executable, "-m", "tests.benchmarks.growth_child", op, str(size)]
         try:
             ended = subprocess.run(
                 [*command, options.method or ""],

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from functions_measured import measured_functions
-from measuring import geometric_mean, in_turn, seconds_of, shown_ratio, shown_seconds, table
+from tests.benchmarks.functions_measured import measured_functions
+from tests.benchmarks.measuring import geometric_mean, in_turn, seconds_of, shown_ratio, shown_seconds, table
 
 ROUNDS = 3
 

@@ -14,8 +14,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from commands import GRADCHECK
-from measuring import table
+from tests.benchmarks.commands import GRADCHECK
+from tests.benchmarks.measuring import table
 
 LOOK = 0.25  # seconds between two looks
 PARTS = 10

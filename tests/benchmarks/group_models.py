@@ -11,15 +11,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from measuring import seconds_of, shown_seconds, table
-from planted_models import MISTAKES, MODELS, draw_weights, spec_of
-from rival_process import RivalProcess
 
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import start_tensorflow, user_code
 from gradcheck_cli.spec.load import load_mapping
 from gradcheck_cli.spec.values import draw_values
+from tests.benchmarks.measuring import seconds_of, shown_seconds, table
+from tests.benchmarks.planted_models import MISTAKES, MODELS, draw_weights, spec_of
+from tests.benchmarks.rival_process import RivalProcess
 
 BOUNDS = (0.01, 0.1, 1.0)
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from contextlib import ExitStack
 from functools import partial
 
-from functions_measured import measured_functions
-from measuring import geometric_mean, in_turn, shown_ratio, shown_seconds, table
-from rival_process import RivalProcess
+from tests.benchmarks.functions_measured import measured_functions
+from tests.benchmarks.measuring import geometric_mean, in_turn, shown_ratio, shown_seconds, table
+from tests.benchmarks.rival_process import RivalProcess
 
 ROUNDS = 3
 SIDES = {"PyTorch slow": ("torch", "slow"), "PyTorch fast": ("torch", "fast"), "JAX": ("jax", "")}

@@ -19,13 +19,13 @@ from functools import partial
 from itertools import pairwise
 
 import numpy as np
-from measuring import in_turn, seconds_of, shown_ratio, shown_seconds, table
-from planted_errors import KINDS, draw_plants
-from rival_process import RivalProcess
 
 from gradcheck_cli.running.session import run_case, start_tensorflow
 from gradcheck_cli.spec.load import load_mapping
 from gradcheck_cli.spec.values import draw_values
+from tests.benchmarks.measuring import in_turn, seconds_of, shown_ratio, shown_seconds, table
+from tests.benchmarks.planted_errors import KINDS, draw_plants
+from tests.benchmarks.rival_process import RivalProcess
 
 ROUNDS = 5
 METHOD = "probe"
@@ -52,7 +52,7 @@ def _case(size, method, plant=None):
     square = {"shape": [size, size]}
     spec = {
         "op": "planted_matmul",
-        "forward": "benchmark_functions:planted_matmul",
+        "forward": "tests.benchmarks.benchmark_functions:planted_matmul",
         "inputs": {"a": square, "b": square},
         "attrs": {"plant": plant},
         "method": method,

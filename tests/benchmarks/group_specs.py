@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from commands import GRADCHECK, seconds_of_command
-from measuring import in_turn, shown_ratio, shown_seconds, table
-
 from gradcheck_cli.running.limits import usable_cores
+from tests.benchmarks.commands import GRADCHECK, seconds_of_command
+from tests.benchmarks.measuring import in_turn, shown_ratio, shown_seconds, table
 
 ROUNDS = 3
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from commands import GRADCHECK, IMPORT, seconds_of_command
-from measuring import in_turn, shown_ratio, shown_seconds, table
+from tests.benchmarks.commands import GRADCHECK, IMPORT, seconds_of_command
+from tests.benchmarks.measuring import in_turn, shown_ratio, shown_seconds, table
 
 ROUNDS = 5
 COMMANDS = ("--help", "validate specs", "run specs/seeds/chain.yaml")

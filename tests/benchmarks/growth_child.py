@@ -38,7 +38,7 @@ def case_of(op, elements, method):
     inputs, total = inputs_of(op, elements)
     spec = {
         "op": op,
-        "forward": f"benchmark_functions:{op}",
+        "forward": f"tests.benchmarks.benchmark_functions:{op}",
         "inputs": inputs,
         "samples": 1,
         **({"method": method} if method else {}),

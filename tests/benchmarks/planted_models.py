@@ -146,7 +146,7 @@ def spec_of(name, **build):
     shape = MODELS[name][2]
     return {
         "op": name,
-        "forward": f"planted_models:{name}",
+        "forward": f"tests.benchmarks.planted_models:{name}",
         "build": build,
         "variables": True,
         "inputs": {

@@ -15,9 +15,9 @@ from functools import partial
 from importlib import import_module
 
 import numpy as np
-from rival_models import bound, torch_models
 
 from gradcheck_cli.running.limits import default_memory
+from tests.benchmarks.rival_models import bound, torch_models
 
 
 class Torch:

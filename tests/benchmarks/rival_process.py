@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 
@@ -28,9 +27,8 @@ class RivalProcess:
     def __enter__(self):
         if find_spec(self.name) is None:
             return self
-        script = Path(__file__).with_name("rival_functions.py")
         self._process = subprocess.Popen(
-            [sys.executable, str(script), self.name],
+            [sys.executable, "-m", "tests.benchmarks.rival_functions", self.name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -1,7 +1,8 @@
 import itertools
 
 import pytest
-from measuring import geometric_mean, in_turn, log_slope, shown_ratio, shown_seconds, table
+
+from tests.benchmarks.measuring import geometric_mean, in_turn, log_slope, shown_ratio, shown_seconds, table
 
 
 def test_sides_take_turns_and_the_first_round_is_not_counted():

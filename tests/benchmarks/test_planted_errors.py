@@ -2,13 +2,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from planted_errors import KINDS, SMALLEST, Plant, draw_plants
+
+from tests.benchmarks.planted_errors import KINDS, SMALLEST, Plant, draw_plants
 
 
 def gradients(a, b, upstream, plant=None):
     """The gradients of a @ b as TensorFlow gives them, with a plant."""
     import tensorflow as tf
-    from benchmark_functions import planted_matmul
+
+    from tests.benchmarks.benchmark_functions import planted_matmul
 
     a, b = tf.constant(a), tf.constant(b)
     with tf.GradientTape() as tape:

@@ -1,11 +1,11 @@
 """Errors that are planted into models are found, and where they are; the models as they are pass."""
 
 import pytest
-from group_models import check, draw_errors, look_for
-from planted_models import MISTAKES, MODELS, spec_of
 
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import start_tensorflow
+from tests.benchmarks.group_models import check, draw_errors, look_for
+from tests.benchmarks.planted_models import MISTAKES, MODELS, spec_of
 
 
 @pytest.fixture(scope="module", autouse=True)

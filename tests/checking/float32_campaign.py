@@ -1,5 +1,5 @@
 # ruff: noqa: T201 (a script: printing is what it is for)
-"""Check random compositions as float32 ops, whole: `python tests/checking/float32_campaign.py 10000`.
+"""Check random compositions as float32 ops, whole: `python -m tests.checking.float32_campaign 10000`.
 
 Forward and gradient are computed in float32 (the gradient by dual numbers, so that it loses what a gradient
 loses), the formula is judged in float64 and the declared dtype against it, as for a float32 spec. Each
@@ -12,18 +12,13 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "numerics"))
-
-from numerics_random import draw_example
-from numpy_op import Numpy, check
-
 from gradcheck_cli.numerics import FLOAT32
+from tests.numerics.numerics_random import draw_example
+from tests.support.numpy_op import Numpy, check
 
 ERROR = 1e-3
 

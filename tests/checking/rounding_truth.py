@@ -1,6 +1,6 @@
 """What random rounding says of gradients, beside their true errors: functions with derivatives in 50 digits.
 
-`python tests/checking/rounding_truth.py` prints a line for each.
+`python -m tests.checking.rounding_truth` prints a line for each.
 """
 
 from __future__ import annotations

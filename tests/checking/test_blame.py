@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from numpy_op import Numpy
 
 from gradcheck_cli.checking.ops.operation import Opening, OpPlace
 from gradcheck_cli.errors import CaseFailedError
@@ -14,6 +13,7 @@ from gradcheck_cli.features.blame import path_blame as blaming
 from gradcheck_cli.features.blame.path_blame import OpOnPath, find_blame, sentence
 from gradcheck_cli.numerics import FLOAT64
 from gradcheck_cli.results import Status
+from tests.support.numpy_op import Numpy
 
 START = np.array([0.4, -0.8, 1.3])
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy_op import Numpy, check
 
 from gradcheck_cli.checking.check_case import listen_to_progress
 from gradcheck_cli.checking.ops.analytic import find_costly_pairs
 from gradcheck_cli.checking.ops.budget import Budget, OverBudgetError
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import Power
+from tests.support.numpy_op import Numpy, check
 
 RNG = np.random.default_rng(0)
 POINT = {"x": RNG.normal(size=30), "w": RNG.normal(size=(30, 40)), "b": RNG.normal(size=40)}

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy_op import Numpy, check, product, tanh
 
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import Status, case_status
 from gradcheck_cli.spec.case import FunctionRef, PairRule, Reference
+from tests.support.numpy_op import Numpy, check, product, tanh
 
 
 def slope(x):

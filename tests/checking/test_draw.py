@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
-from numpy_op import Numpy, check, product, tanh
 
 from gradcheck_cli.features.page.figure_data import figure_of, is_plain, ladder_of
 from gradcheck_cli.results import MOST_CELLS, Status
+from tests.support.numpy_op import Numpy, check, product, tanh
 
 
 def drawn(op, label="dy/dx", **changes):

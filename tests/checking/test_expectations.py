@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy_op import Numpy, check, product, tanh
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import Status, case_status
 from gradcheck_cli.spec.case import PairRule
+from tests.support.numpy_op import Numpy, check, product, tanh
 
 UNUSED = {"a": [2.0, -3.0], "b": [0.5, 4.0]}
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy_op import Numpy, check
 
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.checking.pairs.pair import pair_keys
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.baseline.fingerprint import COUNT, fingerprints
 from gradcheck_cli.results import Status
+from tests.support.numpy_op import Numpy, check
 
 
 def cube(x):

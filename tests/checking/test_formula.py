@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy_op import Numpy, check
 
 from gradcheck_cli.checking.judging.ledger import approximation_rtol
 from gradcheck_cli.numerics import BFLOAT16, FLOAT16, FLOAT32
 from gradcheck_cli.results import Status
+from tests.support.numpy_op import Numpy, check
 
 
 def cut(u, x):

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy_op import Numpy, tanh
 
 from gradcheck_cli.checking.checks.all_checks import compare_with_reference, report_modified
 from gradcheck_cli.checking.checks.check import OpenedView
@@ -10,6 +9,7 @@ from gradcheck_cli.checking.checks.deterministic import check_random
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import StatedTolerance
+from tests.support.numpy_op import Numpy, tanh
 
 
 def against(forward, reference, values, **changes):

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy_op import Numpy, product, tanh
 
 from gradcheck_cli.checking.ops import jacobian
 from gradcheck_cli.checking.ops.jacobian import (
@@ -13,6 +12,7 @@ from gradcheck_cli.checking.ops.jacobian import (
     working_precision,
 )
 from gradcheck_cli.checking.ops.operation import GradientFormError
+from tests.support.numpy_op import Numpy, product, tanh
 
 
 def matrix_product(points=None):

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy_op import Numpy, check
 
 import gradcheck_cli
 from gradcheck_cli.checking.judging.ledger import ALLOWANCES, Stage, approximation_rtol
 from gradcheck_cli.checking.pairs import rounding
 from gradcheck_cli.checking.pairs.pair import Differencing, PairSample, Rule
 from gradcheck_cli.numerics import BFLOAT16, FLOAT16, FLOAT32, Reason, Verdict, shared_limits
+from tests.support.numpy_op import Numpy, check
 
 PACKAGE = Path(gradcheck_cli.__file__).parent
 VERDICTS = PACKAGE.parent / "docs" / "verdicts.md"

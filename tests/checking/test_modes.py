@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy_op import product, tanh
 
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.results import Status
+from tests.support.numpy_op import product, tanh
 
 pytestmark = pytest.mark.feature
 

@@ -6,13 +6,13 @@ import itertools
 
 import numpy as np
 import pytest
-from numpy_op import Numpy, product, tanh
 
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.features.mutation.mutate_case import Corruption, mutate
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import PairRule, StatedTolerance
 from gradcheck_cli.spec.words import CORRUPTIONS
+from tests.support.numpy_op import Numpy, product, tanh
 
 ALL = tuple(CORRUPTIONS)
 GENERATOR = np.random.default_rng(0)

@@ -4,12 +4,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from float32_campaign import ERROR, outcome
-from numerics_random import draw_example
-from numpy_op import Numpy, check, tanh
 
 from gradcheck_cli.numerics import FLOAT32
 from gradcheck_cli.results import Status
+from tests.checking.float32_campaign import ERROR, outcome
+from tests.numerics.numerics_random import draw_example
+from tests.support.numpy_op import Numpy, check, tanh
 
 
 def only(findings):

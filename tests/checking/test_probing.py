@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy_op import Numpy, check
 
 from gradcheck_cli.checking.judging import probe_search
 from gradcheck_cli.checking.ops import analytic
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import Power, StatedTolerance
+from tests.support.numpy_op import Numpy, check
 
 N = 400
 POINT = np.random.default_rng(0).normal(size=N)

@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from numpy_op import product
 
 from gradcheck_cli.checking.checks.deterministic import find_other_function
 from gradcheck_cli.results import Status
+from tests.support.numpy_op import product
 
 
 class Other:

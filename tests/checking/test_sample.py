@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy_op import Numpy, product, tanh
 
 from gradcheck_cli.checking.judging.ledger import judge_pairs
 from gradcheck_cli.checking.ops.analytic import analytic_jacobians
 from gradcheck_cli.checking.pairs.pair import Pair, label_of, pair_keys, pairs_at
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.spec.case import PairRule, StatedTolerance
+from tests.support.numpy_op import Numpy, product, tanh
 
 
 def judged(op, rules=None, **changes):

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy_op import Numpy
 
 from gradcheck_cli.checking.judging import ledger
 from gradcheck_cli.checking.judging.probe_group import Group
@@ -14,6 +13,7 @@ from gradcheck_cli.checking.judging.probe_search import judge_element
 from gradcheck_cli.checking.ops.budget import Budget, OverBudgetError
 from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.numerics import Verdict
+from tests.support.numpy_op import Numpy
 
 POINT = {"x": [0.5, -1.0, 0.25]}
 

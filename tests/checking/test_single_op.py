@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy_op import Numpy
 
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.features.blame.path_blame import check_alone
 from gradcheck_cli.results import Status
+from tests.support.numpy_op import Numpy
 
 POINT = np.array([0.3, -0.7, 1.1])
 

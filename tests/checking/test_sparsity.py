@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy_op import Numpy, check
 
 from gradcheck_cli.checking.ops import analytic
 from gradcheck_cli.checking.ops.analytic import compressed_jacobian, find_sparsity
 from gradcheck_cli.results import Status
+from tests.support.numpy_op import Numpy, check
 
 X = np.random.default_rng(0).normal(size=(6, 7))
 B = np.random.default_rng(1).normal(size=(7, 5))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy_op import Numpy, check
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import Status
+from tests.support.numpy_op import Numpy, check
 
 POINT = np.array([0.5, -1.25, 2.0])
 ONE = {"slow": "ops.py:12"}

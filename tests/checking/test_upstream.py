@@ -4,11 +4,11 @@ import itertools
 
 import numpy as np
 import pytest
-from numpy_op import FIRST, Numpy, check, product, tanh
 
 from gradcheck_cli.checking.checks.check import OutputVjp
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import PairRule
+from tests.support.numpy_op import FIRST, Numpy, check, product, tanh
 
 
 def slope(x):

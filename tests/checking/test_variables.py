@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy_op import product
 
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import Status
+from tests.support.numpy_op import product
 
 NAMES = {"gradient_variables": ("w", "v")}
 

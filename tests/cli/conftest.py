@@ -6,16 +6,16 @@ import sys
 from contextlib import suppress
 from types import ModuleType, SimpleNamespace
 
-import flat_results
 import numpy as np
 import pytest
-from flat_results import altered, make_pair
 
 from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.checking.pairs.pair import Differencing, PairSample
 from gradcheck_cli.cli.main import run_command
 from gradcheck_cli.results import CaseError, Report, Status, WorstElement
 from gradcheck_cli.spec.case import Argument, Case, CodeUnderTest, InputSpec, Origin, OutputSpec
+from tests.support import flat_results
+from tests.support.flat_results import altered, make_pair
 
 
 def make_case(op="op", name="default", outputs=("y",), inputs=("x",), **changes):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from flat_results import altered
 
 from gradcheck_cli.gate import Fingerprint, Projection, Tolerance
 from gradcheck_cli.results import CheckResult, Status
+from tests.support.flat_results import altered
 
 pytestmark = pytest.mark.feature
 

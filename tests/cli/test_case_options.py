@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import pytest
-from flat_results import altered
 
 from gradcheck_cli.cli.options.case_options import CaseOptions
 from gradcheck_cli.running.run_loop import reproduce
 from gradcheck_cli.spec.case import Power
 from gradcheck_cli.spec.load import load_cases, load_mapping
+from tests.support.flat_results import altered
 
 CASES = load_mapping({"forward": "tensorflow:square", "inputs": {"x": {"shape": [3]}}})
 

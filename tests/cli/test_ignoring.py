@@ -13,7 +13,7 @@ from gradcheck_cli.results import CheckResult, Status
 
 MAY_BE = {
     "GC200", "GC202", "GC203", "GC204", "GC211", "GC212", "GC213", "GC214", "GC215", "GC216", "GC217",
-    "GC219", "GC220", "GC221",
+    "GC219", "GC220", "GC221", "GC222",
 }  # fmt: skip
 
 
@@ -43,7 +43,7 @@ NOISE, JUMP, ZERO = ((Status.INCONCLUSIVE, why) for why in ("noise", "jump", "al
         ("--ignore GC212", {"GC212"}),
         ("--ignore gc212", {"GC212"}),
         ("--ignore GC212,GC215 --ignore GC216", {"GC212", "GC215", "GC216"}),
-        ("--ignore GC21", MAY_BE - {"GC200", "GC202", "GC203", "GC204", "GC220", "GC221"}),
+        ("--ignore GC21", MAY_BE - {"GC200", "GC202", "GC203", "GC204", "GC220", "GC221", "GC222"}),
         ("--ignore GC2", MAY_BE),
         ("--ignore GC", MAY_BE),
         ("--select GC1", MAY_BE),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from flat_results import altered
 
 from gradcheck_cli.results import CheckResult, Status, case_status
+from tests.support.flat_results import altered
 
 pytestmark = pytest.mark.feature
 

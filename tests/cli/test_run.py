@@ -5,10 +5,10 @@ import os
 import sys
 
 import pytest
-from flat_results import altered, make_pair
 
 from gradcheck_cli.cli.commands.run import command as run_command
 from gradcheck_cli.results import CheckResult, Status
+from tests.support.flat_results import altered, make_pair
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from flat_results import altered
 
 from gradcheck_cli.gate import tell_apart
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import Origin
+from tests.support.flat_results import altered
 
 pytestmark = pytest.mark.feature
 

@@ -13,8 +13,8 @@ import pytest
 
 SCRIPT = """
 import sys, types
-sys.path[:0] = {folders!r}
-import conftest
+sys.path.insert(0, {root!r})
+from tests.cli import conftest
 from gradcheck_cli.cli.main import main
 engine = conftest.Engine()
 load = types.ModuleType("load")
@@ -32,7 +32,7 @@ main()
 def run(**streams):
     environment = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR")}
     return subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(folders=[str(folder) for folder in Path(__file__).parents[:2]])],
+        [sys.executable, "-c", SCRIPT.format(root=str(Path(__file__).parents[2]))],
         check=False,
         timeout=60,
         env={**environment, "TERM": "xterm", "COLUMNS": "80"},

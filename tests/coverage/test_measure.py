@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from flat_results import make_case, make_pair
 
 from gradcheck_cli.features.coverage.gradients_in_text import GradientInText, Package
 from gradcheck_cli.features.coverage.measure import Imported, measure
 from gradcheck_cli.features.watch.merge_command import join_coverage
 from gradcheck_cli.gate import CoverageStatus, GradientCoverage, GradientRun, WrittenGradient
 from gradcheck_cli.results import Status
+from tests.support.flat_results import make_case, make_pair
 
 F = GradientInText("m", "f", "custom_gradient", "m.py", 4, frozenset({3, 4}))
 G = GradientInText("m", "g", "RegisterGradient", "m.py", 9, frozenset({8, 9}), "Mine")

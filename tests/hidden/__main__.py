@@ -1,4 +1,4 @@
-"""`python tests/hidden run|search [KIND|NAME ...]`: which faults are found, and what is said of their twins.
+"""`python -m tests.hidden run|search [KIND|NAME ...]`: which faults are found; what of their twins.
 
 `GRADCHECK_SEARCH_SECONDS` is how long a search is, in processor time; `GRADCHECK_TABLE` is "rows", "pairs" or
 both (the default).
@@ -11,18 +11,14 @@ import sys
 import time
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-sys.path.insert(0, str(Path(__file__).parent))
-
-from hidden_faults import ROWS
-from rare_pairs import PAIRS
-
 from gradcheck_cli.results import CaseResult, Status
 from gradcheck_cli.running.session import run_case
 from gradcheck_cli.spec.case import Wanted
 from gradcheck_cli.spec.load import load_mapping
+from tests.hidden.hidden_faults import ROWS
+from tests.hidden.rare_pairs import PAIRS
 
 SECONDS = float(os.environ.get("GRADCHECK_SEARCH_SECONDS", "10"))
 TABLES = {"rows": ROWS, "pairs": PAIRS, "both": ROWS | PAIRS}

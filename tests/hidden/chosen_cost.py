@@ -1,4 +1,4 @@
-"""`python tests/hidden/chosen_cost.py SECONDS SPEC...`: what points beside the samples cost.
+"""`python -m tests.hidden.chosen_cost SECONDS SPEC...`: what points beside the samples cost.
 
 Processor time of a case with them over that without, case by case, within one process.
 """

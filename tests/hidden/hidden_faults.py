@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
-from hidden_kinds import WRITTEN as FIRST_WRITTEN
-from rare_pairs import PAIRS
+
+from tests.hidden.hidden_kinds import WRITTEN as FIRST_WRITTEN
+from tests.hidden.rare_pairs import PAIRS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,13 +60,13 @@ class Row:
         if self.kind == "numpy":
             factor = "wrong" if wrong else "right"
             return spec | {
-                "forward": "hidden_faults:numpy_square",
-                "gradient": {"numpy": f"hidden_faults:{factor}__{self.name.replace('-', '_')}"},
+                "forward": "tests.hidden.hidden_faults:numpy_square",
+                "gradient": {"numpy": f"tests.hidden.hidden_faults:{factor}__{self.name.replace('-', '_')}"},
                 "binding": "py_func",
                 "outputs": {"y": {"dtype": "float64"}},
             }
         return spec | {
-            "forward": "hidden_faults:function_of",
+            "forward": "tests.hidden.hidden_faults:function_of",
             "build": {"row": self.name, "factor": WRONG if wrong else RIGHT},
         }
 

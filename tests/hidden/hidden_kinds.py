@@ -41,13 +41,13 @@ class Written:
         if self.kind.startswith("numpy"):
             factor = "wrong" if wrong else "right"
             return spec | {
-                "forward": "hidden_faults:numpy_square",
-                "gradient": {"numpy": f"hidden_faults:{factor}__{self.name.replace('-', '_')}"},
+                "forward": "tests.hidden.hidden_faults:numpy_square",
+                "gradient": {"numpy": f"tests.hidden.hidden_faults:{factor}__{self.name.replace('-', '_')}"},
                 "binding": "py_func",
                 "outputs": {"y": {"dtype": "float64"}},
             }
         build = {"row": self.name, "factor": WRONG if wrong else RIGHT}
-        return spec | {"forward": "hidden_faults:function_of", "build": build}
+        return spec | {"forward": "tests.hidden.hidden_faults:function_of", "build": build}
 
 
 def scaled(factor_of: Callable[..., Any], base: Any = tf.sin, slope: Any = tf.cos) -> Callable[[float], Any]:

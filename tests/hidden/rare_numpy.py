@@ -8,7 +8,8 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from hidden_kinds import Written
+
+from tests.hidden.hidden_kinds import Written
 
 if TYPE_CHECKING:
     from collections.abc import Callable

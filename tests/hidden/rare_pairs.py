@@ -1,7 +1,7 @@
 """Gradients that are wrong behind one condition, as people write conditions: 32 kinds of five.
 
 Each has a right twin, which is the same with a factor of one. They were written before the code that looks
-for them was, and `python tests/hidden run` and `search` try them all. The NumPy ones are in `rare_numpy`.
+for them was, and `python -m tests.hidden run` and `search` try them all. The NumPy ones are in `rare_numpy`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
-from hidden_kinds import RIGHT, Written, scaled, when
-from rare_numpy import NUMPY_PAIRS
+
+from tests.hidden.hidden_kinds import RIGHT, Written, scaled, when
+from tests.hidden.rare_numpy import NUMPY_PAIRS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

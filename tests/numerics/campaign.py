@@ -1,18 +1,13 @@
 # ruff: noqa: T201 (a script: printing is what it is for)
-"""Judge many random compositions and print what came of them: `python tests/numerics/campaign.py 10000`."""
+"""Judge many random compositions and print what came of them: `python -m tests.numerics.campaign 10000`."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from numerics_random import Tally
 
 from gradcheck_cli.numerics import FLOAT32, FLOAT64
+from tests.numerics.numerics_random import Tally
 
 # Errors planted into the largest element: the least that the tolerance table promises to find.
 ERRORS = {"float64": 1e-4, "float32": 1e-2}

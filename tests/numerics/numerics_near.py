@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numerics_table import evaluator, true_jacobian
 
-from gradcheck_cli.numerics import FLOAT64, Judgement, Precision, Problem, Verdict, judge
+from gradcheck_cli.numerics import FLOAT64, Judgement, Precision, Problem, judge
+from tests.numerics.numerics_table import evaluator, true_jacobian
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -223,27 +222,3 @@ def plant(right: np.ndarray, error: str) -> tuple[np.ndarray, tuple[np.intp, ...
     wrong = right.copy()
     wrong[place] = ERRORS[error](right[place])
     return wrong, place
-
-
-def main() -> None:
-    """Print by group how many right ones don't pass, and how many wrong ones do."""
-    for name, group in GROUPS.items():
-        counts: Counter[str] = Counter()
-        for row in group():
-            right = row.right()
-            found = row.judged(right).verdict
-            counts["right"] += 1
-            counts["right, false alarm"] += bool((found == Verdict.MISMATCH).any())
-            counts["right, inconclusive"] += bool((found == Verdict.INCONCLUSIVE).any())
-            for error in ERRORS:
-                wrong, place = plant(right, error)
-                judged = row.judged(wrong)
-                if abs(wrong[place] - right[place]) <= 3 * judged.allowed[place]:
-                    continue  # within the stated tolerance: no error
-                counts["wrong"] += 1
-                counts["wrong, passed"] += judged.verdict[place] in {Verdict.PASS, Verdict.KINK}
-        print(name, dict(counts), flush=True)  # noqa: T201 (what it is for)
-
-
-if __name__ == "__main__":
-    main()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import mpmath
 import numpy as np
-from numerics_table import DIGITS, evaluator, true_jacobian
 
 from gradcheck_cli.numerics import Precision, Problem, Reason, Verdict, judge
+from tests.numerics.numerics_table import DIGITS, evaluator, true_jacobian
 
 if TYPE_CHECKING:
     from types import SimpleNamespace

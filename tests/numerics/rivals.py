@@ -1,5 +1,5 @@
 # ruff: noqa: T201 (a script: printing is what it is for)
-"""Compare verdicts with those of well-known rules on the same rows: `python tests/numerics/rivals.py`.
+"""Compare verdicts with those of well-known rules on the same rows: `python -m tests.numerics.rivals`.
 
 The rules are as published, written anew. tf.test.compute_gradient: central differences with a step of
 1/1024, divided by the nominal step; as it is customarily used, its largest absolute error against 1e-4 or
@@ -10,17 +10,12 @@ and 2e-3 in float32, absolute plus relative, both times the array's size.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from numerics_table import evaluator, smooth_rows, true_jacobian, wrong_versions
-
 from gradcheck_cli.numerics import FLOAT32, FLOAT64, Problem, Verdict, judge
+from tests.numerics.numerics_table import evaluator, smooth_rows, true_jacobian, wrong_versions
 
 
 def central(evaluate, point, step, precision):

@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from numerics_random import Tally
 
 from gradcheck_cli.numerics import FLOAT32, FLOAT64
+from tests.numerics.numerics_random import Tally
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,9 @@
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-from flat_results import altered, make_case, make_pair
 
 from gradcheck_cli.results import CaseError, CaseResult, CheckResult, Report, Status, WorstElement
-
-sys.path.insert(0, str(Path(__file__).parent))  # what these tests share is imported from here
+from tests.support.flat_results import altered, make_case, make_pair
 
 SQUARE = make_case(
     op="sparse_conv_2layer",

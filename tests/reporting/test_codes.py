@@ -8,12 +8,12 @@ from email.message import Message
 from pathlib import Path
 
 import pytest
-from flat_results import make_pair
 
 from gradcheck_cli.gate import Change
 from gradcheck_cli.numerics.reasons import Reason
 from gradcheck_cli.reporting import codes
 from gradcheck_cli.results import CheckResult, Status
+from tests.support.flat_results import make_pair
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "gradcheck_cli"

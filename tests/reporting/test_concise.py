@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from figures import tanh_figure
-from flat_results import altered
-
 from gradcheck_cli.features.exchange.concise import to_concise
 from gradcheck_cli.features.page.jacobian_text import heat_lines
 from gradcheck_cli.reporting.terminal import layout
+from tests.reporting.figures import tanh_figure
+from tests.support.flat_results import altered
 
 CONCISE = """\
 specs/huber.yaml:12: huber · wide · float32 · dy/dx: mismatched GC101 value: error=2.000e-03 allowed=1.0e-06 ratio=2.0e+03
@@ -29,13 +28,7 @@ def test_a_name_with_line_breaks_stays_on_its_line(report):
     assert len(to_concise(altered(report, cases=(case,))).splitlines()) == 4
 
 
-def test_a_heat_map_in_letters_where_there_is_no_colour():
-    text = layout.plain(heat_lines(tanh_figure(4, 3).map, coloured=False))
+def test_a_heat_map_in_letters():
+    text = layout.plain(heat_lines(tanh_figure(4, 3).map))
     assert "  y[3]  ...x\n" in text
     assert "x[0] to x[3]" in text
-
-
-def test_a_heat_map_in_half_blocks():
-    lines = heat_lines(tanh_figure(5, 4).map, coloured=True)
-    assert [line.plain.count("▀") for line in lines[:3]] == [5, 5, 5]
-    assert any("red" in str(span.style) for span in lines[2].spans)

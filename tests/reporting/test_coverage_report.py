@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from flat_results import altered
 
 from gradcheck_cli.features.coverage.measure import branch_lines, coverage_lines, missing_lines
 from gradcheck_cli.features.exchange.annotations import to_github
@@ -15,6 +14,7 @@ from gradcheck_cli.gate import Branch, CoverageStatus, GradientCoverage, Gradien
 from gradcheck_cli.reporting.exchange.json_report import read_report, to_json
 from gradcheck_cli.reporting.report_text import case_lines
 from gradcheck_cli.reporting.terminal import layout
+from tests.support.flat_results import altered
 
 WHERE = Branch("x > 3.5", "ops.py:14", "forward", ("true", "false"), ("false",))
 LOOP = Branch("loop", "ops.py:20", "forward", ("no round", "one round", "more rounds"), ("more rounds",))

@@ -11,7 +11,6 @@ from xml.etree import ElementTree as ET
 
 import junitparser
 import pytest
-from flat_results import altered, make_pair
 from markdown_it import MarkdownIt
 
 from gradcheck_cli.features.exchange.annotations import to_github, to_sarif
@@ -19,8 +18,9 @@ from gradcheck_cli.features.exchange.junit import to_junit
 from gradcheck_cli.features.exchange.markdown import to_markdown
 from gradcheck_cli.gate import BaselineFinding, Change
 from gradcheck_cli.reporting.exchange.findings import Outcome, findings_of, pair_lines
-from gradcheck_cli.reporting.terminal.layout import MAX_ROWS, escape
+from gradcheck_cli.reporting.terminal.layout import escape
 from gradcheck_cli.results import CheckResult, Report, Status
+from tests.support.flat_results import altered, make_pair
 
 NASTY = [
     "a|b",
@@ -301,7 +301,7 @@ def test_markdown_stays_below_what_a_summary_page_takes(report, mismatched):
     cases = tuple(altered(mismatched, op=f"op{number}") for number in range(2000))
     text = to_markdown(altered(report, cases=cases), ROOT)
     assert len(text.encode()) < 2**20
-    assert f"... and {2000 + 2 - MAX_ROWS:,} more rows: see the JSON report." in text
+    assert f"... and {2000 + 2 - 800:,} more rows: see the JSON report." in text
 
 
 def test_markdown_tells_changes_without_a_fault_apart(with_baseline):

@@ -10,15 +10,15 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from figures import tanh_figure
-from flat_results import altered
 
 from gradcheck_cli.features.page import page
-from gradcheck_cli.features.page.page import _worst_cells, to_html
 from gradcheck_cli.features.page.page import compare_to_html as to_diff
+from gradcheck_cli.features.page.page import to_html
 from gradcheck_cli.gate import BaselineFinding, Branch, Change
 from gradcheck_cli.plain_files import read_plain
 from gradcheck_cli.results import CaseError, Status
+from tests.reporting.figures import tanh_figure
+from tests.support.flat_results import altered
 
 VOID = {"meta", "link", "input", "br", "img"}
 NASTY = [
@@ -151,11 +151,16 @@ def test_each_spec_has_its_counts_and_its_seconds(report):
     assert "specs spec cases" not in " ".join(Tree(to_html(alone, Path())).text.split())
 
 
-def test_an_undecided_element_has_no_share():
+def test_an_undecided_element_has_no_share(drawn):
     figure = tanh_figure()
     cells = figure.map.verdicts
     undecided = altered(figure.map, verdicts=("?" * len(cells[0]), *cells[1:]))
-    assert {cell["share"] for cell in _worst_cells(undecided) if cell["row"] == undecided.rows[0]} == {"-"}
+    (pair,) = drawn.cases[1].pairs
+    pair = altered(pair, figure=altered(figure, map=undecided))
+    case = altered(drawn.cases[1], pairs=(pair,))
+    words = " ".join(Tree(to_html(altered(drawn, cases=(case,)), Path())).text.split())
+    row = re.search(rf"{re.escape(undecided.rows[0])} \S+ \S+ \S+ (\S+)", words.partition("furthest off")[2])
+    assert row[1] == "-"
 
 
 def test_the_sides_of_branches_that_were_never_taken_are_shown(drawn):

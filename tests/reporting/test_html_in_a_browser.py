@@ -7,11 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from figures import tanh_figure
-from flat_results import altered
 
 from gradcheck_cli.features.page.page import to_html
 from gradcheck_cli.results import Status
+from tests.reporting.figures import tanh_figure
+from tests.support.flat_results import altered
 
 BROWSER = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright, and a Chromium")

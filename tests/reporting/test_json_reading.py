@@ -3,8 +3,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from figures import tanh_figure
-from flat_results import altered
 
 from gradcheck_cli.clock import Work
 from gradcheck_cli.errors import UsageError
@@ -19,6 +17,8 @@ from gradcheck_cli.results import (
     UndifferentiatedOutput,
     WorstElement,
 )
+from tests.reporting.figures import tanh_figure
+from tests.support.flat_results import altered
 
 
 @pytest.fixture

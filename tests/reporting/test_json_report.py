@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from flat_results import altered
 
 from gradcheck_cli.reporting.exchange.json_report import to_json
 from gradcheck_cli.results import Report, Status, WorstElement
 from gradcheck_cli.serial import plain
+from tests.support.flat_results import altered
 
 # The contract of the JSON report: these fields must be there, others may be.
 TOP = {
@@ -61,8 +61,8 @@ def refuse(word):
     raise AssertionError(f"{word} is no JSON")
 
 
-def read(report, exit_code=None):
-    return json.loads(to_json(report, exit_code), parse_constant=refuse)
+def read(report):
+    return json.loads(to_json(report), parse_constant=refuse)
 
 
 def test_the_contracts_fields_are_there(report):
@@ -134,10 +134,6 @@ def test_no_number_of_a_report_breaks_json(with_pair):
     assert pair["miss_probability"] == "nan"
     assert pair["worst"]["analytic"] == ["nan", 1.0]
     assert pair["worst"]["numeric"] == "-inf"
-
-
-def test_an_options_exit_code_is_the_one_reported(report):
-    assert read(report, 3)["exit_code"] == 3
 
 
 def test_text_is_readable_and_ends_in_a_newline(report, mismatched):

@@ -7,7 +7,6 @@ import io
 import json
 
 import pytest
-from flat_results import make_case
 
 from gradcheck_cli.features.mutation.mutate_command import (
     Tally,
@@ -18,6 +17,7 @@ from gradcheck_cli.features.mutation.mutate_command import (
 )
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import CaseError, CheckResult, Mutant, Report, Status
+from tests.support.flat_results import make_case
 
 CAUGHT = Mutant("dy/dx", "sign", "caught", 1, 2.0, 1e-6)
 MISSED = Mutant("dy/dx", "factor", "missed", 1, 1e-2, 0.1, 2)

@@ -6,13 +6,13 @@ import json
 
 import jsonschema
 import pytest
-from figures import tanh_figure
-from flat_results import altered
 
 from gradcheck_cli.features.schema.json_schema import report_schema
 from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Shard, Tolerance
 from gradcheck_cli.reporting.exchange.json_report import to_json
 from gradcheck_cli.results import Printed, UndifferentiatedOutput
+from tests.reporting.figures import tanh_figure
+from tests.support.flat_results import altered
 
 pytestmark = pytest.mark.once
 

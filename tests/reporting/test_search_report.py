@@ -7,7 +7,6 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from flat_results import altered
 
 from gradcheck_cli.features.exchange.annotations import to_sarif
 from gradcheck_cli.features.exchange.junit import to_junit
@@ -15,6 +14,7 @@ from gradcheck_cli.features.exchange.markdown import to_markdown
 from gradcheck_cli.features.page.page import to_html
 from gradcheck_cli.reporting.exchange.json_report import read_report, to_json
 from gradcheck_cli.results import Counterexample, SearchResult
+from tests.support.flat_results import altered
 
 POINT = Counterexample((("x", "[4.0, 0.0]"), ("w", "[[1.0]]")), (("w", (1, 1)),))
 TRIED = "search: 1,024 points in 3 s, 17 judged, sides 3 of 4, largest disagreement 5.0e-01"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from flat_results import altered, make_pair
 
 from gradcheck_cli.checking.ops.operation import OpPlace, TensorInfo
 from gradcheck_cli.checking.verdicts.summary import Findings
@@ -17,6 +16,7 @@ from gradcheck_cli.hooks import OpenCase
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import start_tensorflow
 from gradcheck_cli.spec.case import Case, CodeUnderTest, FunctionRef, Origin, Reference
+from tests.support.flat_results import altered, make_pair
 
 start_tensorflow()
 CASE = Case(

@@ -23,8 +23,7 @@ MAY_READ_CLOCKS = {
     "features/cluster/dask_workers.py",
     "features/search/other_points.py",  # how long Python code sleeps
     "features/watch/watching.py",
-    "running/fork_server.py",  # shown as a case's duration
-    "running/local_workers.py",  # --timeout
+    "running/fork_server.py",  # --timeout
     "running/run_loop.py",
     "running/session.py",  # shown as a case's duration
     "running/selection.py",  # which files have changed since a run began

@@ -60,6 +60,15 @@ def labels(*args, **kwargs):
     return report.exit_code, [pair.label for case in report.cases for pair in case.pairs]
 
 
+@pytest.mark.on_change(
+    "<lambda>-1-pairs1",
+    "<lambda>-0-pairs2",
+    "<lambda>-1-pairs4",
+    "<lambda>-1-pairs6",
+    "<lambda>-0-pairs7",
+    "<lambda>-1-pairs8",
+    "<lambda>-0-pairs17",
+)
 @pytest.mark.parametrize(
     ("call", "code", "pairs"),
     [

@@ -113,6 +113,7 @@ def test_what_tensorflow_adds_up_at_one_value_is_no_fault():
     assert run("two_halves").status is Status.PASSED
 
 
+@pytest.mark.on_change("singular_values-keys1-1", "singular_values-keys1-2")
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     ("target", "keys"), [("singular_vectors", {}), ("singular_values", {"second_order": True})]
@@ -157,6 +158,7 @@ def test_a_stated_normal_distribution_is_not_left():
     assert result.status is Status.PASSED
 
 
+@pytest.mark.on_change("-3.5-float16")
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("at", [-2.0, -3.5, -4.5, -6.0])
 def test_constants_of_the_forward_are_rounded_too(dtype, at):
@@ -185,6 +187,7 @@ def test_a_check_that_fails_at_the_samples_is_told_as_it_was_there():
     assert "right at the sample points" not in failed.message
 
 
+@pytest.mark.on_change("0-median-shape0", "2-median-shape0")
 @pytest.mark.parametrize(("target", "shape"), [("median", [7]), ("log_determinant", [2, 2])])
 @pytest.mark.parametrize("seed", range(3))
 def test_kinks_that_disagree_more_hide_no_fault(target, shape, seed):

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from gradcheck_cli.results import CaseError
-from gradcheck_cli.running import local_workers
+from gradcheck_cli.running import fork_server
 
 STACKS = f"""Fatal Python error: Segmentation fault
 
 Current thread 0x00007f0000000000 (most recent call first):
   File "{sys.base_prefix}/lib/python3/os.py", line 1 in open
-  File "{local_workers.__file__}", line 3 in user_frames
+  File "{fork_server.__file__}", line 3 in user_frames
   File "{Path(__file__)}", line 4 in inner
   File "<string>", line 1 in <module>
   File "/tmp/__autograph_generated_filexyz.py", line 9 in tf__forward
@@ -26,7 +26,7 @@ Extension modules: numpy (total: 1)
 
 def test_the_users_frames_are_those_of_no_library():
     # This file's fourth line is blank: no code beside it.
-    frames = local_workers.user_frames(STACKS)
+    frames = fork_server.user_frames(STACKS)
     assert frames[:2] == (
         f"{os.path.relpath('/somewhere/else.py')}:2: in outer",
         "as rewritten by AutoGraph: in forward",
@@ -44,7 +44,7 @@ def test_the_users_frames_are_those_of_no_library():
     ],
 )
 def test_how_a_process_died(code, kind, message):
-    error = local_workers.error_of_exit(code, ["last words"], "", 2**30, for_memory=False)
+    error = fork_server.error_of_exit(code, ["last words"], "", for_memory=False)
     assert (error.kind, error.message) == (kind, message)
 
 
@@ -53,7 +53,8 @@ def test_how_a_process_died(code, kind, message):
     [(-9, "", True), (-6, "terminate called after throwing an instance of 'std::bad_alloc'", False)],
 )
 def test_what_is_known_to_be_for_lack_of_memory(code, line, for_memory):
-    error = local_workers.error_of_exit(code, [line], "", 3 * 2**30, for_memory=for_memory)
+    error = fork_server.error_of_exit(code, [line], "", for_memory=for_memory)
+    error = fork_server.with_limit(error, 3 * 2**30)
     assert error.kind == "memory"
     assert error.message.endswith(
         "The process may use 3.0 GiB (--memory). Make the inputs smaller, or give it more."
@@ -62,13 +63,13 @@ def test_what_is_known_to_be_for_lack_of_memory(code, line, for_memory):
 
 def test_only_a_lack_of_memory_speaks_of_its_limit():
     other = CaseError("forward", "no")
-    assert local_workers.with_limit(other, 1) is other
+    assert fork_server.with_limit(other, 1) is other
     lack = CaseError("memory", "OOM")
-    assert local_workers.with_limit(lack, None) is lack
+    assert fork_server.with_limit(lack, None) is lack
 
 
 def test_a_timeout_says_how_long_and_what_to_do():
-    assert local_workers.error_of_timeout(2.5, "").message == (
+    assert fork_server.error_of_timeout(2.5, "").message == (
         "still running after 2.5 s, and was ended. Allow it longer (timeout in the spec, or --timeout), "
         "or make the inputs smaller."
     )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gradcheck_cli.running import fork_server
-from gradcheck_cli.running.fork_server import Exit
+from gradcheck_cli.running.local_workers import LocalWorkers
+from gradcheck_cli.running.run_loop import Ended, Started, Waited
+from gradcheck_cli.spec.load import load_mapping
 
 pytestmark = pytest.mark.once
 
@@ -47,10 +49,10 @@ def temporary(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def server(temporary):
-    server = fork_server.ForkServer()
-    yield server
-    server.close()
+def workers(temporary):
+    workers = LocalWorkers(1)
+    yield workers
+    workers.close()
 
 
 def test_nothing_has_run_when_it_forks():
@@ -66,27 +68,30 @@ def test_a_case_imports_nothing_that_could_be_loaded_before_the_fork():
     assert (done.returncode, done.stdout) == (0, "passed\n"), done.stderr
 
 
-def test_a_server_forks_kills_and_ends(server, temporary):
-    assert server.wait_until_ready().startswith("2.")
+def test_a_server_leaves_nothing_however_it_ends(workers, temporary):
+    assert all(isinstance(event, Waited) for event in workers.run([]))
+    assert workers.tensorflow_version.startswith("2.")
     assert list(temporary.iterdir()) == []  # a server that is killed from now on leaves nothing either
-    import os
-
-    reader, writer = os.pipe()
-    server.fork(7, (reader, writer, writer))
-    os.close(reader)  # no task comes: the process waits for one until it is killed
-    server.kill(7)
-    os.close(writer)
-    _, ended = server.reports.recv()
-    assert (ended.task, ended.code < 0 or ended.code == 1) == (7, True)
-    assert isinstance(ended, Exit)
-    assert list(temporary.iterdir()) == [server._scratch]
-    assert list(server._scratch.iterdir()) == []  # a task's folder goes with the task
-    server.close()
-    server.close()
+    workers.close()
+    workers.close()
     assert list(temporary.iterdir()) == []
 
 
-def test_nothing_is_left_of_a_server_that_is_killed_during_the_import(server, temporary):
-    server.give_up()
-    server.reports.poll(60)
+def test_what_is_stopped_ends_and_other_cases_may_run_then(workers, temporary, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parent)
+    spec = {"op": "by_hand", "forward": "work_functions:tanh_by_hand", "inputs": {"x": {"shape": [4]}}}
+    (case,) = load_mapping(spec)
+    other = replace(case, name="other")
+    running = workers.run([case, other])
+    next(event for event in running if isinstance(event, Started))
+    workers.stop()
+    assert list(workers.run([])) == []
+    ended = [event for event in workers.run([other]) if isinstance(event, Ended)]
+    assert [event.result.status.value for event in ended] == ["passed"]
+    (folder,) = temporary.iterdir()  # of processes: that of one goes with it
+    assert list(folder.iterdir()) == []
+
+
+def test_nothing_is_left_of_a_server_that_is_killed_during_the_import(workers, temporary):
+    workers.close()
     assert list(temporary.iterdir()) == []

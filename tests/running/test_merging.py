@@ -3,12 +3,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from flat_results import altered, make_case, make_pair
 
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.features.watch.merge_command import merge
 from gradcheck_cli.gate import BaselineFinding, Change, Shard
 from gradcheck_cli.results import Report, Status
+from tests.support.flat_results import altered, make_case, make_pair
 
 PLAN = (("a", "default", "float64"), ("b", "default", "float64"), ("b", "wide", "float64"))
 

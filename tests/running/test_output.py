@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gradcheck_cli.running.local_workers import LINES, Output, OutputFolder
+from gradcheck_cli.running.fork_server import LINES, Output
+from gradcheck_cli.running.local_workers import OutputFolder
 
 CASE = SimpleNamespace(key=("a/b", "default", "float64"), mode="graph")
 
@@ -36,14 +37,15 @@ def test_more_than_is_shown_is_said_to_be_so(output):
 
 def test_a_part_is_kept_in_a_file_of_the_cases_name(output, tmp_path):
     os.write(output.fileno(), b"0123456789" * 300_000)
-    path = OutputFolder(tmp_path / "out").keep(CASE, output, 5, 2_500_000)
+    file = OutputFolder(tmp_path / "out").file_of(CASE)
+    path = output.keep(file, 5, 2_500_000)
     assert path == str(tmp_path / "out" / "a_b.default.float64.txt")
     assert os.stat(path).st_size == 2_499_995  # noqa: PTH116 (as terse as it gets)
 
 
 def test_a_folder_that_can_not_be_made_is_no_error(output, tmp_path):
     (tmp_path / "out").touch()
-    assert OutputFolder(tmp_path / "out").keep(CASE, output, 0, 0) == ""
+    assert output.keep(OutputFolder(tmp_path / "out").file_of(CASE), 0, 0) == ""
 
 
 def test_each_case_and_mode_has_a_file_of_its_own_which_later_runs_use_again(output, tmp_path):
@@ -64,7 +66,7 @@ def test_each_case_and_mode_has_a_file_of_its_own_which_later_runs_use_again(out
     for _ in range(2):
         for case in cases:
             os.write(output.fileno(), case.key[0].encode())
-            assert folder.keep(case, output, 0, output.size)
-    files = [folder.keep(case, output, 0, 0) for case in cases]
+            assert output.keep(folder.file_of(case), 0, output.size)
+    files = [output.keep(folder.file_of(case), 0, 0) for case in cases]
     assert len({file.lower() for file in files}) == len(cases) == len(list(tmp_path.iterdir()))
     assert files[3] == str(tmp_path / "a_b.default.float64.eager.txt")

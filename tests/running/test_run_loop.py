@@ -8,7 +8,6 @@ import sys
 from dataclasses import replace
 
 import pytest
-from flat_results import make_case, make_pair
 
 from gradcheck_cli.results import ZERO_SIZE, CaseError, CaseResult, Status
 from gradcheck_cli.running.run_loop import (
@@ -22,6 +21,7 @@ from gradcheck_cli.running.run_loop import (
     run_in_workers,
 )
 from gradcheck_cli.spec.load import load_mapping
+from tests.support.flat_results import make_case, make_pair
 
 (CASE,) = load_mapping({"op": "op", "forward": "m:f", "inputs": {"x": {"shape": [2]}}})
 CASES = [replace(CASE, op=f"op{number}") for number in range(4)]

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import pytest
-from flat_results import make_case
 
 from gradcheck_cli.results import Status
 from gradcheck_cli.running import run_loop
 from gradcheck_cli.running.run_loop import Stopper
+from tests.support.flat_results import make_case
 
 
 def a_result(status):

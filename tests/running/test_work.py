@@ -56,6 +56,7 @@ def work_of(kind: str) -> Work:
     return result.ran.work
 
 
+@pytest.mark.on_change("scalar", "by hand", "float32", "two outputs", "numpy")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_case_is_traced_three_times_and_called_seldom(kind):
     work = work_of(kind)

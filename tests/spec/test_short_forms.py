@@ -1,10 +1,10 @@
 """The short forms of a spec mean what the long ones do, and faults in them name their place."""
 
 import pytest
-from flat_results import altered
 
 from gradcheck_cli.errors import NoSpecsError, SpecError
 from gradcheck_cli.spec.load import load_cases
+from tests.support.flat_results import altered
 
 X = "op: f\nforward: m:f\n"
 OTHER = "\n---\nop: other\nforward: m:f\ninputs: {x: {shape: [2]}}"

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from flat_results import altered
 
 from gradcheck_cli.errors import CaseFailedError, SpecError
 from gradcheck_cli.spec.case import InputSpec, Source
 from gradcheck_cli.spec.values.draw_values import draw
+from tests.support.flat_results import altered
 
 WIDE = [
     ("float16", np.float64),

@@ -123,6 +123,7 @@ FORWARDS = {
 }
 
 
+@pytest.mark.on_change("beside attrs", "one by place, any keyword")
 @pytest.mark.parametrize(("forward", "attrs"), FORWARDS.values(), ids=FORWARDS)
 def test_what_a_forward_takes_by_keyword_alone_is_given_so(case_of, forward, attrs):
     case = case_of(forward=forward, attrs=attrs, inputs={"x": TWO, "weight": TWO})

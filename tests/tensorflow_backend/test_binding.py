@@ -71,6 +71,9 @@ BINDINGS = {
 INPUT = {"inputs": {"x": {"shape": [3]}}}
 
 
+@pytest.mark.on_change(
+    "slope-passed-defun", "wrong-mismatched-autodiff", "wrong-mismatched-override of the raw op"
+)
 @pytest.mark.parametrize("bind", BINDINGS.values(), ids=BINDINGS)
 @pytest.mark.parametrize(("gradient", "status"), [(slope, Status.PASSED), (wrong, Status.MISMATCHED)])
 def test_every_binding_attaches_the_gradient_that_it_is_given(run, bind, gradient, status):
@@ -82,6 +85,9 @@ def test_every_binding_attaches_the_gradient_that_it_is_given(run, bind, gradien
     assert result.status is status
 
 
+@pytest.mark.on_change(
+    "slope_numpy-passed-<lambda>0", "wrong_numpy-mismatched-<lambda>1", "wrong_numpy-mismatched-<lambda>2"
+)
 @pytest.mark.parametrize(
     "bind", [BINDINGS[name] for name in ("custom_gradient", "py_func", "defun", "defun of NumPy")]
 )
@@ -345,6 +351,7 @@ GUARDED = {
 }
 
 
+@pytest.mark.on_change("a number-py_func", "an exception-defun")
 @pytest.mark.parametrize("name", ["custom_gradient", "override", "py_func", "defun", "defun of NumPy"])
 @pytest.mark.parametrize(("gradient", "kind", "message"), GUARDED.values(), ids=GUARDED)
 def test_what_a_gradient_returns_is_looked_at_before_tensorflow_sees_it(run, name, gradient, kind, message):
@@ -371,6 +378,7 @@ FORMS = {
 }
 
 
+@pytest.mark.on_change("dtype-custom_gradient", "dtype-defun", "shape-override")
 @pytest.mark.parametrize("name", ["custom_gradient", "override", "py_func", "defun"])
 @pytest.mark.parametrize(("gradient", "message"), FORMS.values(), ids=FORMS)
 def test_a_gradient_of_another_form_is_a_mismatch(run, name, gradient, message):

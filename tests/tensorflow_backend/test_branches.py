@@ -33,6 +33,12 @@ def seen(target, x=NORMAL, **changes):
     return [(one.text, one.part, one.seen, one.unseen) for one in branches(target, x, **changes)]
 
 
+@pytest.mark.on_change(
+    "hidden-x0-expected0",
+    "hidden-x1-expected1",
+    "clipped_upstream-x2-expected2",
+    "where_in_where-x11-expected11",
+)
 @pytest.mark.parametrize(
     ("target", "x", "expected"),
     [

@@ -44,6 +44,7 @@ def test_a_raw_op_covers_itself_in_each_mode(run, mode):
     assert found.seen.gradients_seen["MatMul"] >= 1
 
 
+@pytest.mark.on_change("in_a_loop-eager", "in_a_function-dynamic")
 @pytest.mark.parametrize("mode", ["graph", "dynamic", "eager"])
 @pytest.mark.parametrize("forward", [in_a_branch, in_a_loop, in_a_function])
 def test_an_op_is_seen_wherever_it_is(run, forward, mode):

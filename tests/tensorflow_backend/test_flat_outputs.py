@@ -57,6 +57,7 @@ RESULTS = {
 }
 
 
+@pytest.mark.on_change("a tensor")
 @pytest.mark.parametrize(("forward", "named"), RESULTS.values(), ids=RESULTS)
 def test_outputs_are_named_by_path_in_every_mode(case_of, forward, named):
     for case in in_each_mode([case_of(forward=forward, inputs=X)], ["graph", "eager"]):
@@ -84,6 +85,7 @@ NAMED = {
 }
 
 
+@pytest.mark.on_change("a dataclass by place")
 @pytest.mark.parametrize(("forward", "outputs", "named"), NAMED.values(), ids=NAMED)
 def test_the_names_of_a_spec(run, forward, outputs, named):
     result = run(forward=forward, outputs=outputs, inputs=X)
@@ -234,6 +236,7 @@ def numpy_parts_grad(op, along_product, along_total):
 OUTPUTS = {"product": {"dtype": "float64", "shape": [2]}, "total": {"dtype": "float64", "shape": [2]}}
 
 
+@pytest.mark.on_change("custom_gradient", "defun")
 @pytest.mark.parametrize("binding", ["py_func", "custom_gradient", "defun"])
 def test_a_dict_through_a_binding(run, binding):
     result = run(

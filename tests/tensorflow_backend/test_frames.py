@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import gradcheck_cli
+from gradcheck_cli import tensorflow_backend
 from gradcheck_cli.plain_files import is_users
 from gradcheck_cli.tensorflow_backend import frames
 
@@ -195,10 +196,11 @@ def test_keras_own_message_is_found_behind_where_it_came_up():
 
 
 def test_gradchecks_own_lines_are_no_branch_where_it_is_installed(monkeypatch):
+    backend = Path(tensorflow_backend.__file__).parent
     op = SimpleNamespace(
         traceback=[
-            SimpleNamespace(filename=f"{frames._BACKEND}/traces/trace_faults.py", lineno=1),
-            SimpleNamespace(filename=f"{frames._BACKEND}/dtypes.py", lineno=2),
+            SimpleNamespace(filename=f"{backend}/traces/trace_faults.py", lineno=1),
+            SimpleNamespace(filename=f"{backend}/dtypes.py", lineno=2),
             SimpleNamespace(filename="/lib/site-packages/tensorflow/python/ops/math_ops.py", lineno=3),
         ]
     )

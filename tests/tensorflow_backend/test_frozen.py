@@ -73,6 +73,7 @@ def test_a_stop_gradient_inside_a_custom_gradient_is_said_not_to_be_held(run):
         assert f"doesn't hold the stop_gradient at tests/tensorflow_backend/test_frozen.py:{line}" in message
 
 
+@pytest.mark.on_change("of_its_sign")
 @pytest.mark.parametrize("function", STOPPED)
 def test_a_stop_gradient_on_the_path_is_held(run, function):
     result = run(forward=function, inputs=POSITIVE, freeze=True)
@@ -84,6 +85,7 @@ def test_a_stop_gradient_on_the_path_is_held(run, function):
     assert wrong.status is Status.MISMATCHED
 
 
+@pytest.mark.on_change("straight_through", "constant_self1")
 @pytest.mark.parametrize("function", [one for one in STOPPED if one is not SAVES_WORK])
 def test_unless_it_is_said_that_it_is_meant_it_is_inconclusive(run, function):
     result = run(forward=function, inputs=POSITIVE)
@@ -142,6 +144,7 @@ WORK_SAVERS = [
 ]
 
 
+@pytest.mark.on_change("graph-reduce_logsumexp", "eager-<lambda>1")
 @pytest.mark.parametrize("function", WORK_SAVERS)
 @pytest.mark.parametrize("mode", ["graph", "eager"])
 def test_one_that_changes_nothing_isnt_spoken_of(run, function, mode):
@@ -291,6 +294,7 @@ DRAWS = [
 ]
 
 
+@pytest.mark.on_change("dropout-1 RandomUniform.")
 @pytest.mark.parametrize(("function", "held"), DRAWS)
 def test_a_draw_is_held(run, function, held):
     result = run(forward=function, inputs=POSITIVE)
@@ -523,6 +527,7 @@ INSIDE = [
 ]
 
 
+@pytest.mark.on_change("in_nested_functions-1 RandomUniform, 1 StopGradient.")
 @pytest.mark.parametrize(("function", "held"), INSIDE)
 def test_inside_functions_loops_and_branches(run, function, held):
     result = run(forward=function, inputs=POSITIVE, samples=1, freeze=True)

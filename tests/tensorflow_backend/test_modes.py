@@ -56,7 +56,7 @@ def python_branches(x):
 
 
 def test_a_mode_that_no_feature_has_is_skipped(run_in, monkeypatch):
-    monkeypatch.setattr(hooks, "find_mode", lambda _: None)
+    monkeypatch.setattr(hooks, "ask", lambda *_, default=None: default)
     result = run_in(("xla",), forward=tf.tanh)["xla"]
     assert result.status is Status.SKIPPED
     assert "this installation has no mode xla." in str(result.checks)
@@ -82,6 +82,7 @@ RIGHT = {
 }
 
 
+@pytest.mark.on_change("float32", "a tf.function", "complex", "a scalar")
 @pytest.mark.parametrize(("forward", "inputs"), RIGHT.values(), ids=RIGHT)
 def test_a_right_gradient_passes_in_every_mode(run_in, forward, inputs):
     results = run_in(ALL, forward=forward, inputs=inputs, samples=1)
@@ -141,6 +142,7 @@ ONLY = {
 }
 
 
+@pytest.mark.on_change("dynamic", "graphs")
 @pytest.mark.parametrize(("forward", "wrong"), ONLY.values(), ids=ONLY)
 def test_a_gradient_that_is_wrong_in_some_modes_is_found_there(run_in, forward, wrong):
     results = run_in(ALL, forward=forward)
@@ -262,6 +264,14 @@ LACKING = {
 }
 
 
+@pytest.mark.on_change(
+    "py_func under XLA",
+    "a NumPy gradient under XLA",
+    "a gradient's op without a kernel",
+    "an override in eager mode",
+    "py_func in eager mode",
+    "a Defun in eager mode",
+)
 @pytest.mark.parametrize(("mode", "spec", "reason"), LACKING.values(), ids=LACKING)
 def test_a_mode_that_a_case_can_not_have_is_skipped_with_the_reason(run_in, mode, spec, reason):
     result = run_in([mode], **spec)[mode]
@@ -477,6 +487,7 @@ def test_a_numpy_gradient_eagerly(run_in):
     assert wrong.status is Status.MISMATCHED
 
 
+@pytest.mark.on_change("0.0--1e-30")
 @pytest.mark.parametrize("value", [1e-14, -1e-30, 2.0])
 @pytest.mark.parametrize("share", [0.01, 0.0])
 def test_modes_are_compared_at_the_scale_that_the_spec_states(run_in, value, share):

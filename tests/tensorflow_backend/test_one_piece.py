@@ -198,6 +198,7 @@ def quantised(error=0.0, codes=6):
     return call
 
 
+@pytest.mark.on_change("-1.0")
 @pytest.mark.parametrize("error", [0.0, 0.05, -1.0])
 def test_an_alarm_where_choices_change_on_the_way_is_asked_again_with_them_held(error):
     inputs = {"x": {"shape": [70, 700], "dtype": "float32"}}

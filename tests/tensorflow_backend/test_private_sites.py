@@ -38,6 +38,12 @@ def here(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
 
 
+@pytest.mark.on_change(
+    "square-changes1-square-def square",
+    "make-changes2-make.<locals>.scaled-def scaled",
+    "in_a_branch-changes6-square-def square",
+    "in_its_gradient-changes10-in_its_gradient.<locals>.inner-def inner",
+)
 @pytest.mark.parametrize(
     ("target", "changes", "name", "line"),
     [

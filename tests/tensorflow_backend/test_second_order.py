@@ -28,6 +28,7 @@ def product(x, w):
     return tf.tanh(x) * w * w
 
 
+@pytest.mark.on_change("dynamic", "eager")
 @pytest.mark.parametrize("mode", MODES)
 def test_every_gradient_by_every_input_and_by_its_upstream(run, mode):
     result = run(
@@ -84,6 +85,7 @@ def make_scale():
     return lambda x: tf.sin(x) * scale * scale
 
 
+@pytest.mark.on_change("dynamic", "eager")
 @pytest.mark.parametrize("mode", MODES)
 def test_variables(run, mode):
     result = run(forward=make_scale, build={}, inputs=X, variables=True, second_order=True, modes=[mode])
@@ -99,6 +101,7 @@ def detached(x):
     return tf.exp(x), grad
 
 
+@pytest.mark.on_change("dynamic", "eager")
 @pytest.mark.parametrize("mode", MODES)
 def test_a_gradient_that_stops_itself_is_right_once_and_wrong_twice(run, mode):
     result = run(forward=lambda x: tf.sin(detached(x)), inputs=X, second_order=True, modes=[mode])
@@ -191,6 +194,7 @@ def hessian_element(i, j, step=1e-4):
 BARE = {"center": False, "scale": False}  # no weights, which would move
 
 
+@pytest.mark.on_change("<lambda>-shape0")
 @pytest.mark.parametrize(
     ("layer", "shape"),
     [
@@ -284,6 +288,7 @@ def numpy_gradient(x):
     return square(x)
 
 
+@pytest.mark.on_change("dynamic", "eager")
 @pytest.mark.parametrize("mode", ["graph", "dynamic", "eager"])
 def test_where_numpy_lies_on_the_vjps_path_it_is_skipped(run, mode):
     result = run(forward=numpy_gradient, inputs=X, second_order=True, modes=[mode])

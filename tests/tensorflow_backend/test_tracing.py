@@ -148,6 +148,7 @@ def calls_a_helper(x):
     return helper(x) ** 2
 
 
+@pytest.mark.on_change("calls_functions")
 @pytest.mark.parametrize(
     "forward",
     [loop, autograph_if, autograph_while, autograph_for, a_python_list, calls_functions, calls_a_helper],
@@ -458,6 +459,7 @@ def test_every_output_can_be_asked_for_and_all_at_once(case_of):
     np.testing.assert_array_equal(op.joint_vjp({0: first, 1: second})[0], [[6, 82]])
 
 
+@pytest.mark.on_change("<lambda>-joint0")
 @pytest.mark.parametrize(
     ("forward", "joint"),
     [

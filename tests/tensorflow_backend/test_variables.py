@@ -117,6 +117,7 @@ FOUND = {
 }
 
 
+@pytest.mark.on_change("a loop", "complex")
 @pytest.mark.parametrize(("make", "names"), FOUND.values(), ids=FOUND)
 def test_every_trainable_variable_is_an_input_under_its_name(run_in, make, names):
     results = run_in(GRAPH_AND_EAGER, forward=make, build={})
@@ -126,6 +127,7 @@ def test_every_trainable_variable_is_an_input_under_its_name(run_in, make, names
     )
 
 
+@pytest.mark.on_change("closure-dynamic")
 @pytest.mark.parametrize("mode", ["dynamic", "xla"])
 @pytest.mark.parametrize("make", [closure, in_a_tf_function, two_layers])
 def test_in_the_other_modes_too(run_in, mode, make):
@@ -245,6 +247,7 @@ one_wrong = affine(
 )
 
 
+@pytest.mark.on_change("dynamic", "eager")
 @pytest.mark.parametrize("mode", ALL)
 def test_gradients_by_name_pass(run_in, mode):
     result = run_in([mode], forward=by_name, build={})[mode]
@@ -255,12 +258,14 @@ def test_gradients_by_name_pass(run_in, mode):
     assert "variables_order" in {check.name for check in result.checks}
 
 
+@pytest.mark.on_change("graph", "dynamic", "eager")
 @pytest.mark.parametrize("mode", ALL)
 def test_a_gradient_that_is_wrong_for_one_variable_is_found(run_in, mode):
     result = run_in([mode], forward=one_wrong, build={})[mode]
     assert statuses(result) == {"dy/dx": "passed", "dy/dscale": "passed", "dy/dshift": "mismatched"}
 
 
+@pytest.mark.on_change("dynamic", "eager")
 @pytest.mark.parametrize("mode", ALL)
 def test_gradients_by_position_are_found(run_in, mode):
     result = run_in([mode], forward=by_position, build={})[mode]
@@ -308,6 +313,7 @@ def test_the_check_can_be_turned_off(run_in):
     assert result.status is Status.PASSED
 
 
+@pytest.mark.on_change("graph", "dynamic", "eager")
 @pytest.mark.parametrize("mode", ALL)
 def test_gradients_for_variables_are_checked_without_being_asked_for(case_of, mode):
     (case,) = in_each_mode([case_of(forward=one_wrong, build={}, inputs=X)], [mode])
@@ -324,6 +330,7 @@ def test_gradients_for_variables_that_were_not_checked_are_told(run_in, mode):
     }
 
 
+@pytest.mark.on_change("closure")
 @pytest.mark.parametrize("make", [closure, recomputed, dense])
 def test_tensorflows_own_gradients_for_variables_are_no_matter_for_a_notice(run_in, make):
     for result in run_in(GRAPH_AND_EAGER, forward=make, build={}, variables=False).values():
@@ -333,6 +340,7 @@ def test_tensorflows_own_gradients_for_variables_are_no_matter_for_a_notice(run_
 # State.
 
 
+@pytest.mark.on_change("graph", "eager")
 @pytest.mark.parametrize("mode", ALL)
 def test_batch_statistics_are_put_back(run_in, mode):
     layers = []

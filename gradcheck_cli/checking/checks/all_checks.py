@@ -7,6 +7,7 @@ anything was tested, variables.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -370,7 +371,7 @@ CHECKS: tuple[Check[Any], ...] = (
     Check("override", CaseView, check_override),
     Check("second_point", CaseView, check_second_point),
     Check("all_zero", CaseView, check_all_zero),
-    Check("modes", ModesView, hooks.compare_modes),
+    Check("modes", ModesView, partial(hooks.ask, "compare_modes", default=[])),
 )
 
 

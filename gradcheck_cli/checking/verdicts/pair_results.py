@@ -277,9 +277,10 @@ def _diagnose_mismatches(
             lines = (
                 ()
                 if is_unexplained
-                else hooks.diagnose(
-                    pair_samples, op.outputs[output], op.inputs[input_index], other_pairs, points
+                else hooks.ask(
+                    "diagnose", pair_samples, op.outputs[output], op.inputs[input_index], other_pairs, points
                 )
+                or ()
             )
         diagnosed.append(result.explained(*lines) if lines else result)
     return tuple(diagnosed)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce, wraps
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gradcheck_cli import hooks
-from gradcheck_cli.cli.console import go_on_without_output
+from gradcheck_cli.cli.console import go_on_without_output, print_lines, run_and_print, terminal_width
 from gradcheck_cli.cli.options.case_options import (
     CaseOptions,
     SelectionOptions,
@@ -20,7 +19,7 @@ from gradcheck_cli.cli.options.case_options import (
     list_cases,
     selection_options,
 )
-from gradcheck_cli.cli.options.configured import ConfiguredCommand, RunCommand, option_group
+from gradcheck_cli.cli.options.configured import ConfiguredCommand, RunCommand, default_paths, option_group
 from gradcheck_cli.cli.options.gate_options import GateOptions, gate_options
 from gradcheck_cli.cli.options.running_options import (
     ReportTarget,
@@ -71,7 +70,6 @@ class RunOptions:
     changes: CaseOptions
     form: str
     reports: tuple[ReportTarget, ...]
-    features: Mapping[str, Any]
     gate: GateOptions
     workers: WorkerOptions
     is_watching: bool
@@ -80,17 +78,10 @@ class RunOptions:
 
 
 def feature_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the features' options to a command, and pass their values by name, as one mapping."""
-
-    @wraps(function)
-    def call(*arguments: Any, **values: Any) -> None:  # noqa: ANN401 (click's own)
-        values["features"] = {group.name: values.pop(group.name) for group in hooks.run_options()}
-        function(*arguments, **values)
-
-    decorated: Callable[..., None] = call
-    for group in reversed(hooks.run_options()):
-        decorated = option_group(group.name, group.kind, *group.options)(decorated)
-    return decorated
+    """Add the features' options to a command."""
+    for option in reversed([option for group in hooks.run_options() for option in group.options]):
+        function = option(function)
+    return function
 
 
 @click.command("run", cls=RunCommand)
@@ -117,7 +108,7 @@ def feature_options(function: Callable[..., None]) -> Callable[..., None]:
 @verbosity_options
 @option_group("options", RunOptions)
 @click.pass_context
-def command(ctx: click.Context, /, *, options: RunOptions) -> None:
+def command(ctx: click.Context, /, *, options: RunOptions, **_features: Any) -> None:  # noqa: ANN401 (click's own)
     """Check the gradients that the specs in PATHS describe.
 
     PATHS are spec files and folders of them; default: `specs` under [tool.gradcheck] in the nearest
@@ -134,7 +125,6 @@ def command(ctx: click.Context, /, *, options: RunOptions) -> None:
     if options.verbosity.quiet and options.verbosity.verbose:
         raise click.UsageError("-q and -v exclude each other.", ctx)
     # Late imports: `run --help` and a mistyped option shouldn't wait for them.
-    from gradcheck_cli.cli.options.configured import default_paths
 
     ignored = options.gate.ignored
     folders = options.paths or default_paths(settings=ctx.obj)
@@ -144,7 +134,7 @@ def command(ctx: click.Context, /, *, options: RunOptions) -> None:
         return changes.apply_to(selection.select(changes.load(folders), folders).cases)
 
     if options.is_watching:
-        code = hooks.watch_cases(ctx, folders, read, options.workers, ignored.mark)
+        code = hooks.ask("watch_cases", ctx, folders, read, options.workers, ignored.mark)
         if code is None:
             raise click.UsageError("--watch: this installation can't.", ctx)
         ctx.exit(code)
@@ -156,11 +146,11 @@ def command(ctx: click.Context, /, *, options: RunOptions) -> None:
 
 def _run(ctx: click.Context, options: RunOptions, folders: Sequence[str], began: float) -> int:
     """Check the cases, print and write the findings, and return the exit code."""
-    parts = [
-        part.begin(ctx, folders, options.features[part.name])
+    asked = [
+        (part, part.kind(**{name: ctx.params[name] for name in part.parameters}))
         for part in hooks.run_options()
-        if part.is_asked(options.features[part.name])
     ]
+    parts = [part.begin(ctx, folders, values) for part, values in asked if part.is_asked(values)]
     if options.reports or any(part.writes for part in parts):
         go_on_without_output()
     # First, since TensorFlow is imported in the background.
@@ -182,8 +172,6 @@ def _run(ctx: click.Context, options: RunOptions, folders: Sequence[str], began:
     for notice in selected.notices:
         click.echo(notice, err=True)
     if cases:
-        from gradcheck_cli.cli.console import run_and_print
-
         lines_of = _lines_of(options.verbosity, policy) if options.form == "table" else lambda _: []
         stopper = selection.stopper(policy, began)
 
@@ -233,7 +221,6 @@ def _prepare_cases(cases: Sequence[Case], kinds: set[str], *, needs_fingerprints
 
 def _lines_of(verbosity: Verbosity, policy: Policy) -> Callable[[CaseResult], Sequence[Text]]:
     """Return the function that lays out a case's table; with -q, only that of a failing case."""
-    from gradcheck_cli.cli.console import terminal_width
     from gradcheck_cli.reporting.report_text import case_lines
 
     width = terminal_width()
@@ -255,14 +242,13 @@ def _print_end(report: Report, form: str, verbosity: Verbosity, parts: Sequence[
         click.echo(notice, err=True)
     if form != "table":
         return print_report(form, report)
-    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
     from gradcheck_cli.reporting.report_text import closing_lines, failed_lines
 
     width = terminal_width()
     lines = [] if verbosity.quiet else failed_lines(report, width)
     lines += [line for part in parts for line in part.lines(report, width)]
     lines += closing_lines(report, width, verbose=verbosity.verbose, durations=verbosity.durations)
-    print_lines(console_for(sys.stdout), lines)
+    print_lines(lines)
     return 0
 
 

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 _SHARD = re.compile(r"(\d{1,6})/(\d{1,6})")
 
 
-def _shard(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:
-    if value is None:
-        return None
+def _shard(value: str) -> tuple[int, int]:
     match = _SHARD.fullmatch(value.strip())
     index, count = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= index <= count:
@@ -261,17 +259,19 @@ class SelectionOptions(NamedCases):
 
     def narrowing_words(self, paths: Sequence[str]) -> list[str]:
         """Return what selects cases of some paths or ends a run early, as on a command line."""
-        named = ["::".join((path, *path.names)) for path in paths if isinstance(path, NamedSpec)]
-        several = (("--op", self.ops), ("--case", self.names), ("--tag", self.tags))
-        words = named + [f"{option} {value}" for option, values in several for value in values]
-        words += [f"--op-type {value}" for value in self.op_types]
-        words += [] if self.expression is None else [f"-k {self.expression!r}"]
-        words += ["--last-failed"] if self.last_failed else []
-        words += [] if self.changed is None else [f"--changed {self.changed}"]
-        words += [] if self.shard is None else ["--shard {}/{}".format(*self.shard)]
-        words += ["-x"] if self.stop_first else []
-        words += [] if self.max_failures is None else [f"--max-failures {self.max_failures}"]
-        return words if self.max_time is None else [*words, f"--max-time {self.max_time:g}"]
+        words = ["::".join((path, *path.names)) for path in paths if isinstance(path, NamedSpec)]
+        several = {"--op": self.ops, "--case": self.names, "--tag": self.tags, "--op-type": self.op_types}
+        words += [f"{option} {value}" for option, values in several.items() for value in values]
+        flags = {"--last-failed": self.last_failed, "-x": self.stop_first}
+        words += [option for option, is_on in flags.items() if is_on]
+        values = {
+            "-k": self.expression and repr(self.expression),
+            "--changed": self.changed,
+            "--shard": self.shard and "{}/{}".format(*self.shard),
+            "--max-failures": self.max_failures,
+            "--max-time": self.max_time and f"{self.max_time:g}",
+        }
+        return words + [f"{option} {value}" for option, value in values.items() if value is not None]
 
     def stopper(self, policy: Policy, began: float) -> Stopper:
         """Return what may end the run early, if anything; its time starts at `began`, of `time.monotonic`."""
@@ -313,7 +313,7 @@ selection_options = option_group(
     ),
     click.option(
         "--shard",
-        callback=_shard,
+        type=_shard,
         metavar="K/N",
         help="Check part K of N, balanced by how long cases took before; `gradcheck merge` joins the "
         "reports.",
@@ -375,9 +375,7 @@ def default_cache() -> Path:
     return here / ".gradcheck_cache"
 
 
-def _device(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    if value is None:
-        return None
+def _device(value: str) -> str:
     from gradcheck_cli.spec.input_model import DEVICE
 
     if not DEVICE.fullmatch(value):
@@ -385,10 +383,8 @@ def _device(_ctx: click.Context, _parameter: click.Parameter, value: str | None)
     return value
 
 
-def _power(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> Power | None:
+def _power(value: str) -> Power:
     """Read SIZE:PROBABILITY, both between 0 and 1; the size may be a percentage, or above 1."""
-    if value is None:
-        return None
     from gradcheck_cli.spec.case import Power
 
     size, _, miss = value.partition(":")
@@ -470,13 +466,13 @@ case_options = option_group(
     click.option(
         "--device",
         metavar="DEVICE",
-        callback=_device,
+        type=_device,
         help="Run on this device, such as GPU:0; cases are skipped if it doesn't exist.",
     ),
     click.option(
         "--power",
         metavar="SIZE:PROBABILITY",
-        callback=_power,
+        type=_power,
         help="What random probes must detect: an error of this relative SIZE in one element is missed with "
         "at most this PROBABILITY. [default: 0.01:0.1]",
     ),

@@ -53,17 +53,15 @@ class WorkerOptions:
     allow_version_skew: bool  # whether versions there may differ
 
 
-def _size(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
-    if value is None:
-        return None
+def _size(value: str) -> int:
     size = size_of(value)
     if not size:
         raise click.BadParameter(f"must be a size such as 4GiB or 512MiB, but got '{value}'.")
     return size
 
 
-def _cluster(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    if value is not None and value != _LOCAL_CLUSTER and _SCHEDULER.fullmatch(value) is None:
+def _cluster(value: str) -> str:
+    if value != _LOCAL_CLUSTER and _SCHEDULER.fullmatch(value) is None:
         raise click.BadParameter(f"must be dask://HOST:PORT, or dask, but got '{value}'.")
     return value
 
@@ -89,7 +87,7 @@ worker_options = option_group(
     click.option(
         "--memory",
         metavar="SIZE",
-        callback=_size,
+        type=_size,
         help="Memory that a process may use, such as 4GiB. [default: half of the machine's]",
     ),
     click.option("--isolate", is_flag=True, help="Give each case its own process, instead of each document."),
@@ -97,7 +95,7 @@ worker_options = option_group(
         "--on",
         "cluster",
         metavar="CLUSTER",
-        callback=_cluster,
+        type=_cluster,
         help="Run on a Dask cluster, with the scheduler at dask://HOST:PORT; dask: start one here.",
     ),
     click.option(
@@ -168,7 +166,8 @@ def _start_in_cluster(
     asked_now = ctx.get_parameter_source("jobs") is ParameterSource.COMMANDLINE
     if scheduler is not None and asked_now:
         raise click.UsageError("--jobs is what a cluster has: its workers, with their --nthreads.", ctx)
-    workers = hooks.start_in_cluster(
+    workers: Workers | None = hooks.ask(
+        "start_in_cluster",
         "" if scheduler is None else scheduler["address"],
         usable_cores() if options.jobs is None else options.jobs,
         _limits(options, None),
@@ -187,13 +186,14 @@ FORMS = ", ".join(f"{kind}=FILE" for kind in TO_FILES) + (" or github" if "githu
 
 @dataclass(frozen=True)
 class ReportTarget:
-    """One `--report`: its kind, and its file; `None` for GitHub's annotations."""
+    """One `--report` or `--cov-report`: its kind, its file, and what stands between; `None` for no file."""
 
     kind: str
     file: Path | None = None
+    mark: str = "="
 
     def __str__(self) -> str:
-        return self.kind if self.file is None else f"{self.kind}={self.file}"
+        return self.kind if self.file is None else f"{self.kind}{self.mark}{self.file}"
 
 
 def _read_reports(

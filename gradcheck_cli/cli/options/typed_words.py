@@ -15,82 +15,24 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gradcheck_cli.errors import GradcheckError, UsageError
+from gradcheck_cli.spec.words import words_of_others
 
 if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
 
-# What commands and options of other tools are here.
-_COMMANDS = {
-    "run": "check test verify lint exec start gradcheck gradient_checker check_grads",
-    "run --collect-only": "collect ls",
-    "run --watch": "watch",
-    "init": "new create add generate scaffold draft",
-    "explain": "rule why help-code code",
-    "diff": "compare",
-    "list": "coverage registry ops",
-    "show": "print jacobian view",
-}
-_OPTIONS = {
-    "--report html=FILE": "--html --html-report",
-    "--report junit=FILE": "--junitxml --junit-xml --junit",
-    "--report json=FILE, or --format json": "--json --json-report",
-    "--report sarif=FILE": "--sarif",
-    "--report KIND=FILE": "-o --output --output-file --out",
-    "--format NAME": "--output-format --reporter --style",
-    "-j N": "-n --numprocesses --workers --parallel --processes --threads",
-    "--max-failures N": "--maxfail --max-fail",
-    "-x": "--fail-fast --failfast",
-    "-x --ff": "--sw --stepwise",
-    "--tag TAG": "-m --marker --mark --label",
-    "-k EXPR": "--filter --name --match --pattern",
-    "-k 'not NAME'": "--deselect --exclude --skip",
-    "--collect-only": "--co --list --dry-run --list-tests",
-    "-j 0": "--pdb -s --capture --debug",
-    "--changed REV": "--since --changed-since --diff",
-    "--cov PACKAGE": "--coverage",
-    "-q": "--silent",
-    "-v": "-vv --vv --verbosity",
-    "--device GPU:0": "--gpu --cuda --use-gpu",
-    "--device CPU:0": "--cpu",
-    "--mode eager": "--eager --run-eagerly --no-jit",
-    "--mode xla": "--jit --xla --jit-compile --jit_compile",
-    "--seed N": "--random-seed --random_seed -p",
-    "--timeout SECONDS": "--time-limit",
-    "--budget SECONDS": "--fast --fast-mode --fast_mode --slow",
-    "--op NAME": "--function --forward --fn",
-    "--update-baseline FILE --accept": "--add-noqa --write-baseline --snapshot-update --xfail",
-    "nothing: the list below the tables has the code of each": "--statistics --stats",
-    "|| true after the command": "--exit-zero --no-fail",
-    "NO_COLOR=1 before the command": "--color --no-color --colour",
-    "tolerance: {rtol: 1e-3, atol: 1e-6} in the spec": "--rtol --atol --tol --tolerance",
-    "nothing: the steps are chosen for each element": "--eps --delta --step --epsilon -e",
-    "second_order: true in the spec": "--order --second-order --second_order --gradgradcheck",
-    "dtypes: [float32, float64] in the spec": "--dtype --dtypes --float64 --double",
-    "checks: {batched: true} in the spec": "--check-batched-grad --check_batched_grad --batched",
-    "nothing: zero_upstream is checked by itself": "--check-undefined-grad --check_undefined_grad",
-    "samples: N in the spec": "--samples --trials --repeat --count",
-    "nondeterminism: {atol: 1e-6} in the spec": "--nondet-tol --nondet_tol",
-    "gradcheck blame SPEC, which finds the line to mend": "--fix --unsafe-fixes",
-}
 _PYTHON_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
-
-
-def _meant(table: dict[str, str], word: str) -> str:
-    return next((line for line, words in table.items() if word in words.split()), "")
 
 
 def answer_option(option: str) -> str:
     """Return what to type instead of another tool's option; empty where nothing is known of it."""
-    line = _meant(_OPTIONS, option)
-    return line and f"Type {line}."
+    return next((f"Type {line}." for line in words_of_others("options", option)), "")
 
 
 def answer_command(words: Sequence[str]) -> str:
     """Return the line to type for words that begin with no command; empty where nothing is known of them."""
     if words[0] == "help":
         return f"Type: gradcheck {shlex.join([*words[1:2], '--help'])}"
-    command = _meant(_COMMANDS, words[0])
-    if command:
+    for command in words_of_others("commands", words[0]):
         return f"Type: gradcheck {command} {shlex.join(words[1:])}".rstrip()
     target = target_of(words[0])
     if Path(words[0].partition("::")[0]).exists() and not target:

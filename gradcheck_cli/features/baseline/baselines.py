@@ -191,4 +191,4 @@ class Baseline(RunPart):
         return UsageError.exit_code
 
 
-RUN_OPTIONS = FeatureOptions("baseline", "What has changed", BaselineOptions, _OPTIONS, Baseline)
+RUN_OPTIONS = FeatureOptions("What has changed", BaselineOptions, _OPTIONS, Baseline)

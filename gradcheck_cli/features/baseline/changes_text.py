@@ -47,12 +47,12 @@ def baseline_lines(findings: Sequence[BaselineFinding], width: int, *, title: st
     failed = any(finding.is_failure for finding in findings)
     lines_of_counts = layout.wrap(
         f"{title}: {', '.join(parts) or 'no change'}",
-        width=width,
-        indent=0,
+        width,
+        0,
         style="bold red" if failed else "bold",
     )
     if is_of_run and failed:
-        lines_of_counts += layout.wrap(_NEXT, width=width, indent=0)
+        lines_of_counts += layout.wrap(_NEXT, width, 0)
     return [*lines, *lines_of_counts]
 
 
@@ -68,5 +68,5 @@ def _change_lines(group: Sequence[BaselineFinding], width: int) -> list[Text]:
     head = Text(f"  {word}", style=style)
     lines = [head + Text(f"  {layout.clean(where)}", style="")]
     if first.change is not Change.NEW:  # the word says it, and there may be many
-        lines += layout.wrap(first.message, width=width, indent=4)
+        lines += layout.wrap(first.message, width)
     return lines

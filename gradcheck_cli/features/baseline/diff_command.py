@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -36,10 +34,10 @@ def command(ctx: click.Context, /, *, old: Path, new: Path, form: str) -> None:
     requested in NEW (-k, --op, --shard, other paths) aren't compared; their number is printed.
     """
     # Late imports: `diff --help` shouldn't wait for them.
-    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
+    from gradcheck_cli.cli.console import print_lines, terminal_width
     from gradcheck_cli.features.baseline.changes_text import baseline_lines
     from gradcheck_cli.reporting.exchange.json_report import LAYOUTS, read_report
-    from gradcheck_cli.serial import plain
+    from gradcheck_cli.serial import write
 
     before, after = read_report(old), read_report(new)
     findings, unasked = compare_reports(before, after)
@@ -49,15 +47,16 @@ def command(ctx: click.Context, /, *, old: Path, new: Path, form: str) -> None:
         )
         click.echo(f"{new}: wasn't asked for {unasked:,} of the pairs in {old} (it is of {asked})", err=True)
     if form == "json":
-        content = {"schema_version": 1, "changes": plain(list(findings), LAYOUTS)}
+        content = {"schema_version": 1, "changes": list(findings)}
         content |= {"old": before.facts, "new": after.facts}
-        click.echo(json.dumps(content, indent=2, ensure_ascii=False))
+        click.echo(write(content, LAYOUTS), nl=False)
     elif form == "html":
-        click.echo(hooks.compare_on_page((str(old), before), (str(new), after), findings), nl=False)
+        sides = (str(old), before), (str(new), after)
+        click.echo(hooks.ask("compare_on_page", *sides, findings, default=""), nl=False)
     else:
         lines = _version_lines((str(old), before), (str(new), after))
         lines += baseline_lines(findings, terminal_width(), title=f"{old} -> {new}")
-        print_lines(console_for(sys.stdout), lines)
+        print_lines(lines)
     ctx.exit(1 if any(finding.is_failure for finding in findings) else 0)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradcheck_cli.cli.options.case_options import PickedCases, picking_options
+from gradcheck_cli.cli.options.case_options import PickedCases, handle_cases, picking_options
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -88,8 +88,7 @@ def _print_answers(
 ) -> None:
     """Print the answer for each picked case, as JSON text or as lines, and exit with the cases' code."""
     # Late imports: `blame --help` shouldn't wait for them.
-    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
-    from gradcheck_cli.cli.options.case_options import handle_cases
+    from gradcheck_cli.cli.console import print_lines, terminal_width
     from gradcheck_cli.running.session import start_tensorflow
 
     def handle(case: Case) -> int:
@@ -99,7 +98,7 @@ def _print_answers(
         if isinstance(content, str):
             click.echo(content, nl=False)
         else:
-            print_lines(console_for(sys.stdout), content)
+            print_lines(content)
         return code
 
     ctx.exit(handle_cases(picked.load(), handle))

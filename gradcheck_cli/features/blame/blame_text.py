@@ -46,15 +46,15 @@ def trace_lines(case: Case, passes: Sequence[PassTrace], *, width: int = 80) -> 
         lines += _table(pass_trace, width)
         notes = pass_trace.notes or ("",) * len(pass_trace.inputs)
         for name, gradient, note in zip(pass_trace.inputs, pass_trace.gradients, notes, strict=True):
-            lines += layout.wrap(f"{name} gets {_tensor(gradient)}", width=width, indent=2)
+            lines += layout.wrap(f"{name} gets {_tensor(gradient)}", width, 2)
             if note:
-                lines += layout.wrap(f"^ {note}", width=width, indent=4, style="bold red")
+                lines += layout.wrap(f"^ {note}", width, style="bold red")
         if pass_trace.left_out:
             what = layout.count(pass_trace.left_out, "Identity op")
             lines += layout.wrap(
                 f"left out: {what}, which only pass their upstream on (--type Identity)",
-                width=width,
-                indent=2,
+                width,
+                2,
                 style="dim",
             )
     return lines
@@ -90,14 +90,14 @@ def _rows(op: TracedOp) -> list[tuple[str, ...]]:
 
 
 def _fold(op: TracedOp, width: int) -> list[Text]:
-    lines = layout.wrap(f"{op.place.name} ({op.place.type})", width=width, indent=2)
+    lines = layout.wrap(f"{op.place.name} ({op.place.type})", width, 2)
     for output, upstream in op.upstreams:
         what = "upstream in" if len(op.upstreams) == 1 else f"upstream in at output {output}"
-        lines += layout.wrap(f"{what}: {_tensor(upstream)}", width=width, indent=4)
+        lines += layout.wrap(f"{what}: {_tensor(upstream)}", width)
     for (input_index, gradient), local in zip(op.gradients, op.local, strict=True):
         what = "gradient out" if len(op.gradients) == 1 else f"gradient out at input {input_index}"
         suffix = f" (local {_values(local)})" if local is not None else ""
-        lines += layout.wrap(f"{what}: {_tensor(gradient)}{suffix}", width=width, indent=4)
+        lines += layout.wrap(f"{what}: {_tensor(gradient)}{suffix}", width)
     return lines + _below(op, width)
 
 
@@ -105,13 +105,13 @@ def _below(op: TracedOp, width: int) -> list[Text]:
     """Return the place of an op's gradient, and what first appears in it."""
     place = op.place
     function_text = gradient_at(place.gradient, place.file, place.line) if place.gradient else "none"
-    lines = layout.wrap(f"gradient function: {function_text}", width=width, indent=4, style="dim")
+    lines = layout.wrap(f"gradient function: {function_text}", width, style="dim")
     for inside in place.inside:
-        lines += layout.wrap(f"inside it: {gradient_at(*inside)}", width=width, indent=4, style="dim")
+        lines += layout.wrap(f"inside it: {gradient_at(*inside)}", width, style="dim")
     if op.marks:
         marks = " and ".join(op.marks)
         verb = "appears" if len(op.marks) == 1 else "appear"
-        lines += layout.wrap(f"^ {marks} first {verb} here", width=width, indent=4, style="bold red")
+        lines += layout.wrap(f"^ {marks} first {verb} here", width, style="bold red")
     return lines
 
 
@@ -197,17 +197,17 @@ def blame_lines(case: Case, path_blames: Sequence[PathBlame], *, width: int = 80
     for path_blame in path_blames:
         lines += heading(case, path_blame.output, path_blame.inputs, width)
         blame = path_blame.blame
-        lines += layout.wrap(f"blame: {sentence(blame)}", width=width, indent=2, style=STYLES[blame.status])
+        lines += layout.wrap(f"blame: {sentence(blame)}", width, 2, style=STYLES[blame.status])
         other_ops = [*blame.named[1:], *(blame.undecided if blame.named else blame.undecided[LISTED:])]
         for op in other_ops[:MAX_OTHERS]:
             word = "wrong" if op.status is Status.MISMATCHED else "undecided"
             why = op.evidence if op.status is Status.MISMATCHED else op.reason
-            lines += layout.wrap(f"{word} too: {describe_op(op.place)}: {why}", width=width, indent=4)
+            lines += layout.wrap(f"{word} too: {describe_op(op.place)}: {why}", width)
         if len(other_ops) > MAX_OTHERS:
             lines.append(Text(f"    and {len(other_ops) - MAX_OTHERS:,} more; --format json has all"))
         if blame.ops:
             point = f" at sample point {path_blame.sample}" if path_blame.sample else ""
-            lines += layout.wrap(f"{_counts(blame)}{point}", width=width, indent=2, style="dim")
+            lines += layout.wrap(f"{_counts(blame)}{point}", width, 2, style="dim")
     return lines
 
 

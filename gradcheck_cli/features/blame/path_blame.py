@@ -235,7 +235,7 @@ def _evidence(pair: Pair, sample: PairSample) -> str:
     if not sample.is_whole:
         return worst
     point = PointData.of([info], [op.point[pair.input_index]], [output], [op.base_values[pair.output_index]])
-    return "; ".join([worst, *hooks.diagnose([sample], output, info, [{}], [point])])
+    return "; ".join([worst, *(hooks.ask("diagnose", [sample], output, info, [{}], [point]) or ())])
 
 
 def _describe_worst(sample: PairSample, output_info: TensorInfo, input_info: TensorInfo) -> str:

@@ -19,10 +19,9 @@ import sys
 import tempfile
 import threading
 import zipfile
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass, replace
-from enum import Enum
+from dataclasses import dataclass, replace
 from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any
@@ -33,10 +32,10 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.plain_files import is_installed
 from gradcheck_cli.results import CaseResult, FilesRead
 from gradcheck_cli.running.find_modules import file_of, find, parse_file
-from gradcheck_cli.running.fork_server import CodePlace
 from gradcheck_cli.running.limits import Limits, default_memory, format_size
-from gradcheck_cli.running.local_workers import LocalWorkers
+from gradcheck_cli.running.local_workers import CodePlace, LocalWorkers
 from gradcheck_cli.running.run_loop import Ended, Started
+from gradcheck_cli.serial import map_texts
 from gradcheck_cli.spec.case import Argument, Case, InputSpec
 
 LIMIT = 64 * 2**20  # bytes; the scheduler holds each folder for as long as a run takes
@@ -275,23 +274,7 @@ def check_document(order: DocumentOrder, archive: bytes) -> Answer:
             text = text.replace(prefix, "")
         return text
 
-    return _map_texts(answer, as_sent)  # type: ignore[no-any-return]
-
-
-def _map_texts(value: Any, convert: Callable[[str], str]) -> Any:  # noqa: ANN401 (an answer, or a part of one)
-    """Return a value with all texts in it converted."""
-    if isinstance(value, str) and not isinstance(value, Enum):
-        return convert(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        parts = {
-            part.name: _map_texts(getattr(value, part.name), convert) for part in fields(value) if part.init
-        }
-        return replace(value, **parts)
-    if isinstance(value, tuple):
-        return tuple(_map_texts(item, convert) for item in value)
-    if isinstance(value, dict):
-        return {key: _map_texts(item, convert) for key, item in value.items()}
-    return value
+    return map_texts(answer, as_sent)  # type: ignore[no-any-return]
 
 
 def report_start(worker: Worker, order: DocumentOrder, what: dict[str, Any]) -> None:

@@ -34,9 +34,8 @@ from gradcheck_cli.features.cluster.dask_task import (
     pack,
 )
 from gradcheck_cli.results import CaseError, CaseResult
-from gradcheck_cli.running.fork_server import CodePlace
 from gradcheck_cli.running.limits import Limits
-from gradcheck_cli.running.local_workers import Numbered, OutputFolder, group_cases
+from gradcheck_cli.running.local_workers import CodePlace, Numbered, OutputFolder, group_cases
 from gradcheck_cli.running.run_loop import (
     Ended,
     Event,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from gradcheck_cli.cli.options.running_options import ReportTarget, write_file
 from gradcheck_cli.hooks import FeatureOptions, RunPart
 
 if TYPE_CHECKING:
@@ -27,23 +28,12 @@ _FORMS = f"{TERM}, json[:FILE] or markdown[:FILE]"
 _SELECTING = ("paths", "ops", "names", "expression", "tags", "op_types", "last_failed")
 
 
-@dataclass(frozen=True)
-class CoverageReport:
-    """One `--cov-report`: its kind, and its file; `None` for the terminal."""
-
-    kind: str
-    file: Path | None = None
-
-    def __str__(self) -> str:
-        return self.kind if self.file is None else f"{self.kind}:{self.file}"
-
-
-def _read_report(value: str) -> CoverageReport:
+def _read_report(value: str) -> ReportTarget:
     """Read `KIND` or `KIND:FILE`."""
     kind, separator, name = value.partition(":")
     if kind not in (TERM, *_FILES) or (kind == TERM and separator) or (separator and not name):
         raise click.BadParameter(f"must be {_FORMS}, but got '{value}'.")
-    return CoverageReport(kind, None if kind == TERM else Path(name or _FILES[kind]))
+    return ReportTarget(kind, None if kind == TERM else Path(name or _FILES[kind]), ":")
 
 
 @dataclass(frozen=True)
@@ -51,7 +41,7 @@ class CoverageOptions:
     """What to measure, how to report it, and how much is enough."""
 
     cov: tuple[str, ...]
-    cov_report: tuple[CoverageReport, ...]
+    cov_report: tuple[ReportTarget, ...]
     cov_fail_under: float | None
     branch_fail_under: float | None
 
@@ -98,7 +88,7 @@ class Coverage(RunPart):
     excuses: Mapping[str, str] = field(default_factory=dict)
     fail_under: float | None = None
     changed: str = ""
-    reports: Sequence[CoverageReport] = ()
+    reports: Sequence[ReportTarget] = ()
 
     @classmethod
     def begin(cls, ctx: click.Context, folders: Sequence[str], options: CoverageOptions) -> Coverage:
@@ -156,7 +146,6 @@ class Coverage(RunPart):
 
     def write(self, report: Report) -> int:
         """Write the requested files, report failures, and return the exit code for them."""
-        from gradcheck_cli.cli.options.running_options import write_file
         from gradcheck_cli.features.coverage.measure import coverage_json, coverage_markdown
 
         coverage = report.coverage
@@ -179,4 +168,4 @@ def _required_share(ctx: click.Context, option: str) -> float | None:
     return value
 
 
-RUN_OPTIONS = FeatureOptions("to_cover", "What is covered", CoverageOptions, _OPTIONS, Coverage.begin)
+RUN_OPTIONS = FeatureOptions("What is covered", CoverageOptions, _OPTIONS, Coverage.begin)

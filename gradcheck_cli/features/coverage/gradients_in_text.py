@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.plain_files import read_plain, short_path
@@ -119,13 +119,13 @@ def _may_hold_gradients(file: Path) -> bool:
 
 def find_gradients(tree: ast.Module, module: str, file: str) -> list[GradientInText]:
     """Return the gradients in a module's text, in its order."""
-    reader = _Reader(module, file, _aliases(tree))
-    reader.visit(tree)
-    registered = {gradient.registered for gradient in reader.finds if gradient.kind == REGISTERED} - {""}
+    reader = _Reader(tree, module, file)
+    finds = [find for node in ast.walk(tree) for find in reader.finds_at(node)]
+    registered = {gradient.registered for gradient in finds if gradient.kind == REGISTERED} - {""}
     # An override with a gradient that this module registers is no second gradient.
     return [
         gradient
-        for gradient in sorted(reader.finds, key=lambda gradient: (gradient.line, gradient.name))
+        for gradient in sorted(finds, key=lambda gradient: (gradient.line, gradient.name))
         if gradient.kind != OVERRIDDEN or gradient.registered not in registered
     ]
 
@@ -149,127 +149,110 @@ def _dotted_name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-@dataclass
-class _Scope:
-    """A function or a class around the node that is visited."""
+class _Reader:
+    """Finds the gradients that a node makes; nodes come from the outside in."""
 
-    name: str
-    node: ast.AST
-    functions: dict[str, Function] = field(default_factory=dict)  # by name, defined in it
-    parameters: frozenset[str] = frozenset()
-
-
-class _Reader(ast.NodeVisitor):
-    """Walks a module and collects its gradients."""
-
-    def __init__(self, module: str, file: str, aliases: dict[str, str]) -> None:
-        self.finds: list[GradientInText] = []
-        self._module, self._file, self._aliases = module, file, aliases
-        self._scopes: list[_Scope] = []
+    def __init__(self, tree: ast.Module, module: str, file: str) -> None:
+        self._module, self._file, self._aliases = module, file, _aliases(tree)
+        self._around = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
         self._claimed: set[ast.AST] = set()  # nodes that belong to a gradient that was found
-        self._registering: defaultdict[int, set[str]] = defaultdict(set)  # by scope, the names as written
 
-    def visit_Module(self, node: ast.Module) -> None:
-        self._visit_scope(_Scope("", node, _functions_in(node)), node.body)
+    def finds_at(self, node: ast.AST) -> Iterator[GradientInText]:
+        """Yield the gradients of a function's decorators, or of a call."""
+        if isinstance(node, Function):
+            for decorator in node.decorator_list:
+                kind, registered = self._decorated_by(decorator)
+                if kind:
+                    self._claimed.update(ast.walk(decorator))
+                    # The wrapper may close over only the functions that a decorator is given.
+                    arguments = (
+                        [*decorator.args, *decorator.keywords] if isinstance(decorator, ast.Call) else []
+                    )
+                    functions = [
+                        self._definition(inner, node) for own in arguments for inner in ast.walk(own)
+                    ]
+                    yield from self._find(node, node.name, kind, (node, *functions), registered)
+        elif isinstance(node, ast.Call) and node not in self._claimed:
+            yield from self._called(node)
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        for decorator in node.decorator_list:
-            self.visit(decorator)
-        self._visit_scope(_Scope(node.name, node, _functions_in(node)), node.body)
-
-    def visit_FunctionDef(self, node: Function) -> None:
-        for decorator in node.decorator_list:
-            kind, registered = self._decorated_by(decorator)
-            if kind:
-                self._claimed.update(ast.walk(decorator))
-                lines = {*_header_lines(node), *self._headers_of_arguments(decorator)}
-                self._add(self._qualname(node.name), kind, node.lineno, lines, registered)
-            else:
-                self.visit(decorator)
-        arguments = node.args
-        named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-        parameters = frozenset(argument.arg for argument in named)
-        for default in [*arguments.defaults, *filter(None, arguments.kw_defaults)]:
-            self.visit(default)
-        self._visit_scope(_Scope(node.name, node, _functions_in(node), parameters), node.body)
-
-    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 (as NodeVisitor looks it up)
-
-    def _headers_of_arguments(self, decorator: ast.expr) -> Iterator[int]:
-        """Yield the lines of functions that a decorator is given: its wrapper may close over only these."""
-        if not isinstance(decorator, ast.Call):
-            return
-        arguments = [*decorator.args, *(keyword.value for keyword in decorator.keywords)]
-        for name in (node for value in arguments for node in ast.walk(value) if isinstance(node, ast.Name)):
-            definition = self._definition_of(name)
-            if definition is not None:
-                yield from _header_lines(definition)
-
-    def _visit_scope(self, scope: _Scope, body: Sequence[ast.stmt]) -> None:
-        self._scopes.append(scope)
-        # A name is registered before or after the override that uses it.
-        self._registering[id(scope.node)] = {
-            ast.dump(call.args[0])
-            for call in ast.walk(scope.node)
-            if isinstance(call, ast.Call) and call.args and self._last_name(call.func) == REGISTERED
-        }
-        for statement in body:
-            self.visit(statement)
-        self._scopes.pop()
-
-    def visit_Call(self, node: ast.Call) -> None:
-        if node not in self._claimed:
-            self._call(node)
-        self.generic_visit(node)
-
-    def _call(self, node: ast.Call) -> None:
+    def _called(self, node: ast.Call) -> Iterator[GradientInText]:
         inner = node.func if isinstance(node.func, ast.Call) else node
+        self._claimed.add(inner)
         last = self._last_name(inner.func)
         applied = node.args if inner is not node else []
-        lines = set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
         if last == CUSTOM and self._is_tensorflows(inner.func):
-            gradients = (
-                applied[:1]
-                or node.args[:1]
-                or [keyword.value for keyword in node.keywords if keyword.arg == "f"]
-            )
+            named = [keyword.value for keyword in node.keywords if keyword.arg == "f"]
+            gradients = applied[:1] or node.args[:1] or named
             if not (gradients and self._is_wrapper(gradients[0])):
-                self._add_call(node, CUSTOM, lines, gradients)
+                yield from self._find_call(node, CUSTOM, gradients)
         elif last == REGISTERED:
-            self._add_call(node, REGISTERED, lines, applied[:1], _literal_text(inner.args))
+            yield from self._find_call(node, REGISTERED, applied[:1], _literal_text(inner.args))
         elif last == OVERRIDDEN:
-            self._add_overrides(node, lines)
+            mapping = node.args[0] if node.args else None
+            if mapping is not None and not isinstance(mapping, ast.Dict):  # runs show what it is
+                yield from self._find_call(node, OVERRIDDEN)
+            for value in mapping.values if isinstance(mapping, ast.Dict) else ():
+                if not self._is_registered_around(value):
+                    yield from self._find_call(node, OVERRIDDEN, registered=_literal_text([value]))
         elif last == DEFUN or last.endswith(NUMPY):
             gradients = [keyword.value for keyword in inner.keywords if keyword.arg in _GRADIENT_KEYWORDS]
             if gradients and not (isinstance(gradients[0], ast.Constant) and gradients[0].value is None):
-                self._add_call(node, DEFUN if last == DEFUN else NUMPY, lines, gradients)
-        self._claimed.add(inner)
+                yield from self._find_call(node, DEFUN if last == DEFUN else NUMPY, gradients)
 
-    def _add_overrides(self, node: ast.Call, lines: set[int]) -> None:
-        """Add an override as a separate gradient, unless the function around it registers what it names."""
-        mapping = node.args[0] if node.args else None
-        if mapping is not None and not isinstance(mapping, ast.Dict):  # named elsewhere: runs show what it is
-            self._add_call(node, OVERRIDDEN, lines, ())
-        for value in mapping.values if isinstance(mapping, ast.Dict) else ():
-            if not any(ast.dump(value) in self._registering[id(scope.node)] for scope in self._scopes[1:]):
-                self._add_call(node, OVERRIDDEN, lines, (), _literal_text([value]))
-
-    def _add_call(
-        self, node: ast.Call, kind: str, lines: set[int], functions: Sequence[ast.expr], registered: str = ""
-    ) -> None:
-        """Add a call, under the name of the first function that it is given if that is defined around it."""
-        definition = self._definition_of(functions[0]) if functions else None
-        if definition is not None:
-            lines = lines | set(_header_lines(definition))
-        stem = definition.name if definition is not None else f"line {node.lineno}"
-        self._add(self._qualname(stem), kind, node.lineno, lines, registered)
-
-    def _add(self, name: str, kind: str, line: int, lines: set[int], registered: str) -> None:
-        if any(scope.name == CUSTOM for scope in self._scopes):
-            return  # inside a wrapper: whoever uses the wrapper writes the gradient
-        self.finds.append(
-            GradientInText(self._module, name, kind, self._file, line, frozenset(lines), registered)
+    def _is_registered_around(self, name: ast.expr) -> bool:
+        """Whether a function around an override registers what it names, before or after it."""
+        return any(
+            isinstance(call, ast.Call)
+            and self._last_name(call.func) == REGISTERED
+            and call.args
+            and ast.dump(call.args[0]) == ast.dump(name)
+            for scope in self._scopes(name)[1:]
+            for call in ast.walk(scope)
         )
+
+    def _find_call(
+        self, node: ast.Call, kind: str, functions: Sequence[ast.expr] = (), registered: str = ""
+    ) -> Iterator[GradientInText]:
+        """Yield a call, under the name of the first function that it is given, if that is defined around."""
+        definition = self._definition(functions[0], node) if functions else None
+        name = definition.name if definition is not None else f"line {node.lineno}"
+        return self._find(node, name, kind, (definition,), registered)
+
+    def _find(
+        self,
+        node: Function | ast.Call,
+        name: str,
+        kind: str,
+        functions: Sequence[Function | None],
+        registered: str,
+    ) -> Iterator[GradientInText]:
+        names = []
+        for scope in self._scopes(node)[1:]:
+            names += [scope.name, "<locals>"] if isinstance(scope, Function) else [scope.name]
+        if CUSTOM in names:
+            return  # inside a wrapper: whoever uses the wrapper writes the gradient
+        lines = {line for function in functions if function for line in _header_lines(function)}
+        if isinstance(node, ast.Call):
+            lines |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        qualname = ".".join([*names, name])
+        yield GradientInText(
+            self._module, qualname, kind, self._file, node.lineno, frozenset(lines), registered
+        )
+
+    def _scopes(self, node: ast.AST) -> list[Any]:
+        """Return the module, and the classes and functions in whose bodies a node is, outermost first."""
+        scopes: list[Any] = []
+        while node in self._around:
+            inner, node = node, self._around[node]
+            if isinstance(node, ast.Module | ast.ClassDef | Function) and inner in node.body:
+                scopes.insert(0, node)
+        return scopes
+
+    def _definition(self, function: ast.AST, place: ast.AST) -> Function | None:
+        """Return the definition around a place that a name refers to."""
+        name = function.id if isinstance(function, ast.Name) else ""
+        definitions = (_functions_in(scope).get(name) for scope in reversed(self._scopes(place)))
+        return next((definition for definition in definitions if definition), None)
 
     def _decorated_by(self, decorator: ast.expr) -> tuple[str, str]:
         """Return the kind of gradient that a decorator makes, and the name that it registers; or nothing."""
@@ -280,13 +263,14 @@ class _Reader(ast.NodeVisitor):
             function, last = call.args[0], self._last_name(call.args[0])
         if last.endswith(CUSTOM) and self._is_tensorflows(function):
             return CUSTOM, ""
-        if call is None:
-            return "", ""
-        if last == REGISTERED:
+        if call is not None and last == REGISTERED:
             return REGISTERED, _literal_text(call.args)
-        if last == DEFUN and any(keyword.arg in _GRADIENT_KEYWORDS for keyword in call.keywords):
-            return DEFUN, ""
-        return "", ""
+        is_defun = (
+            call is not None
+            and last == DEFUN
+            and {*_GRADIENT_KEYWORDS} & {keyword.arg for keyword in call.keywords}
+        )
+        return DEFUN if is_defun else "", ""
 
     def _last_name(self, function: ast.expr) -> str:
         """Return the last part of a dotted name, in the spelling of its source."""
@@ -298,19 +282,12 @@ class _Reader(ast.NodeVisitor):
 
     def _is_wrapper(self, argument: ast.expr) -> bool:
         """Whether a call in a wrapper of the same name passes on its parameter: that writes no gradient."""
-        name, scope = argument.id if isinstance(argument, ast.Name) else "", self._scopes[-1]
-        return name in scope.parameters and scope.name.endswith(CUSTOM)
-
-    def _definition_of(self, function: ast.expr) -> Function | None:
-        name = function.id if isinstance(function, ast.Name) else ""
-        definitions = (scope.functions.get(name) for scope in reversed(self._scopes))
-        return next((definition for definition in definitions if definition is not None), None)
-
-    def _qualname(self, name: str) -> str:
-        parts = []
-        for scope in self._scopes[1:]:
-            parts += [scope.name, *(["<locals>"] if isinstance(scope.node, Function) else [])]
-        return ".".join([*parts, name])
+        scope = self._scopes(argument)[-1]
+        if not (isinstance(scope, Function) and isinstance(argument, ast.Name)):
+            return False
+        arguments = scope.args
+        named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        return scope.name.endswith(CUSTOM) and argument.id in {each.arg for each in named}
 
 
 def _functions_in(node: ast.AST) -> dict[str, Function]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 import sys
 from collections import Counter
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gradcheck_cli import hooks
+from gradcheck_cli.serial import write
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -158,11 +158,11 @@ def _print(entries: Sequence[GradientEntry], specs: SpecsByName | None, form: st
         text = gradients_json(entries, specs or {}, tensorflow_version=_tensorflow(), op_types=op_types)
         click.echo(text, nl=False)
         return
-    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
+    from gradcheck_cli.cli.console import print_lines, terminal_width
 
     width = terminal_width() if sys.stdout.isatty() else None
     lines = gradients_table(entries, specs, op_types=op_types, width=width)
-    print_lines(console_for(sys.stdout), lines)
+    print_lines(lines)
 
 
 def gradients_json(
@@ -179,7 +179,7 @@ def gradients_json(
             for entry in entries
         ],
     }
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    return write(content)
 
 
 def gradients_csv(entries: Sequence[GradientEntry], specs: SpecsByName) -> str:

@@ -8,8 +8,6 @@ laid out as lines after the table, as JSON and as Markdown.
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import subprocess
 import sys
@@ -21,7 +19,6 @@ from dataclasses import dataclass, field, replace
 
 from rich.text import Text
 
-from gradcheck_cli import serial
 from gradcheck_cli.features.coverage.gradients_in_text import (
     CUSTOM,
     MODULE,
@@ -32,9 +29,9 @@ from gradcheck_cli.features.coverage.gradients_in_text import (
 from gradcheck_cli.gate import CoverageStatus, GradientCoverage, GradientRun, WrittenGradient
 from gradcheck_cli.reporting.exchange.json_report import LAYOUTS
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.reporting.terminal.layout import escape, folded_lines, table_lines
 from gradcheck_cli.results import CaseResult, Report, Status
-from gradcheck_cli.serial import TypeFault, plain
+from gradcheck_cli.running.expendable import ExpendableProcess
+from gradcheck_cli.serial import write
 from gradcheck_cli.visible import clean
 
 _WRAPPER = f"{CUSTOM}.<locals>."  # in names of functions that a wrapper makes, as TensorFlow Probability's
@@ -67,58 +64,25 @@ class Importing:
     def result(self) -> Imported:
         """Wait for it to end, and return what was found."""
         self._thread.join(_PATIENCE)
-        if self._thread.is_alive():
-            for module in self._modules:
-                self._imported.failures.setdefault(module, f"wasn't imported within {_PATIENCE:.0f} s")
+        for module in self._modules:
+            self._imported.failures.setdefault(module, f"wasn't imported within {_PATIENCE:.0f} s")
         return self._imported
 
     def _run(self) -> None:
-        """Import the remaining modules, in a new process after each crash."""
+        process = ExpendableProcess(f"{__name__}:import_module", subprocess.DEVNULL)
         while self._modules:
-            began = ""
-            for content in self._lines():
-                began = str(content["module"])
-                if "made" not in content:  # it only begins
-                    continue
-                self._modules.remove(began)
-                if content.get("failure"):
-                    self._imported.failures[began] = clean(str(content["failure"]))
-                with suppress(TypeFault):  # other code wrote to our pipe
-                    self._imported.made += serial.read(tuple[GradientRun, ...], content["made"])
-                began = ""
-            if not began and self._modules:  # it never reached a first module
-                self._imported.failures |= dict.fromkeys(
-                    self._modules, "the process that imports it can't start"
-                )
-                return
-            if began:
-                self._modules.remove(began)
-                self._imported.failures[began] = "the process ends as it is imported"
-
-    def _lines(self) -> Iterator[dict[str, object]]:
-        """Yield what is told of each module when it begins, and when it ends."""
-        reading, writing = os.pipe()
-        command = [sys.executable, "-m", __name__, str(writing)]
-        request = json.dumps({"modules": self._modules, "folders": self._folders})
-        with subprocess.Popen(  # noqa: S603 (our own module)
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=[writing],
-            text=True,
-        ) as process:
-            os.close(writing)
-            if process.stdin is not None:
-                process.stdin.write(request)
-                process.stdin.close()
-            with os.fdopen(reading, encoding="utf-8") as stream:
-                yield from map(json.loads, stream)
+            failure, made = "the process ends as it is imported", ()
+            with suppress(EOFError):
+                ((failure, made),) = process.ask(self._modules[0], self._folders)
+            if failure:
+                self._imported.failures[self._modules[0]] = clean(failure)
+            self._imported.made += made
+            del self._modules[0]
+        process.close(at_once=True)  # threads that modules have started don't delay it
 
 
-def _main() -> None:
-    """Import the modules named on standard input, and write to the descriptor in the arguments."""
-    request = json.loads(sys.stdin.read())
+def import_module(_tell: object, module: str, folders: Sequence[str]) -> tuple[str, tuple[GradientRun, ...]]:
+    """Return why a module can't be imported, or nothing, and the custom gradients that this makes."""
     from gradcheck_cli.running.session import start_tensorflow
 
     start_tensorflow(threads=1)
@@ -126,19 +90,14 @@ def _main() -> None:
     from gradcheck_cli.tensorflow_backend.binding import users_code
     from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientLog, note_sites
 
-    sys.path[:0] = request["folders"]
-    with os.fdopen(int(sys.argv[1]), "w", buffering=1, encoding="utf-8") as stream, startup.settings():
-        for module in request["modules"]:
-            stream.write(json.dumps({"module": module}) + "\n")
-            log, failure = GradientLog(), ""
-            try:
-                with note_sites(log):
-                    users_code.import_module(module)
-            except BaseException as error:  # noqa: BLE001 (a script without a guard may exit)
-                failure = frames.first_line(error)
-            made = serial.plain([site.as_run() for site in log.made])
-            stream.write(json.dumps({"module": module, "failure": failure, "made": made}) + "\n")
-    os._exit(0)  # threads that modules have started don't delay it
+    sys.path[:0] = [folder for folder in folders if folder not in sys.path]
+    log, failure = GradientLog(), ""
+    try:
+        with startup.settings(), note_sites(log):
+            users_code.import_module(module)
+    except BaseException as error:  # noqa: BLE001 (a script without a guard may exit)
+        failure = frames.first_line(error)
+    return failure, tuple(site.as_run() for site in log.made)
 
 
 # Measuring.
@@ -346,7 +305,7 @@ def coverage_lines(coverage: GradientCoverage, width: int) -> list[Text]:
     """Lay out a line of counts; above it, if too few gradients are covered, those that aren't."""
     lines = missing_lines(coverage, width) if coverage.falls_short else []
     style = "bold red" if coverage.falls_short else "bold"
-    return [*lines, *layout.wrap(headline(coverage), width=width, indent=0, style=style)]
+    return [*lines, *layout.wrap(headline(coverage), width, 0, style=style)]
 
 
 def missing_lines(coverage: GradientCoverage, width: int) -> list[Text]:
@@ -356,7 +315,7 @@ def missing_lines(coverage: GradientCoverage, width: int) -> list[Text]:
         if gradient.status is not CoverageStatus.COVERED:
             head = Text(f"  {gradient.status}", style=_STYLES[gradient.status])
             lines.append(head + Text(f"  {layout.clean(f'{gradient.name}  {_place(gradient)}')}", style=""))
-            lines += layout.wrap(gradient.reason, width=width, indent=4)
+            lines += layout.wrap(gradient.reason, width)
     return lines
 
 
@@ -383,23 +342,14 @@ def _place(gradient: WrittenGradient) -> str:
 
 def coverage_json(coverage: GradientCoverage) -> str:
     """Render it as JSON text that ends in a newline."""
-    return json.dumps(plain(coverage, LAYOUTS), indent=2, ensure_ascii=False) + "\n"
+    return write(coverage, LAYOUTS)
 
 
 def coverage_markdown(coverage: GradientCoverage) -> str:
     """Render it as Markdown: what isn't covered first, then the rest, collapsed."""
-    lines = [f"### {escape(headline(coverage))}", ""]
-    heading = ("", "gradient", "where", "cases or reason")
-    covered: list[tuple[str, ...]] = []
-    others: list[tuple[str, ...]] = []
-    for gradient in coverage.gradients:
-        cells = (gradient.name, _place(gradient), ", ".join(gradient.cases) or gradient.reason)
-        rows = covered if gradient.status is CoverageStatus.COVERED else others
-        rows.append((_MARKS[gradient.status], *map(escape, cells)))
-    lines += table_lines(heading, others) if others else []
-    lines += folded_lines(f"{layout.count(len(covered), 'gradient')} covered", heading, covered)
-    return "\n".join(lines).rstrip("\n") + "\n"
+    from gradcheck_cli.reporting.exchange.templates import render_markdown  # late: most runs write none
 
-
-if __name__ == "__main__":
-    _main()
+    covered = [gradient for gradient in coverage.gradients if gradient.status is CoverageStatus.COVERED]
+    others = [gradient for gradient in coverage.gradients if gradient.status is not CoverageStatus.COVERED]
+    own = {"headline": headline(coverage), "covered": covered, "others": others}
+    return render_markdown(__package__, "coverage.md", marks=_MARKS, place=_place, **own)

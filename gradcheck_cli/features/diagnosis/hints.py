@@ -19,6 +19,7 @@ import numpy.typing as npt
 from gradcheck_cli.checking.ops.operation import Float, TensorInfo
 from gradcheck_cli.checking.pairs.pair import PairSample, PointData
 from gradcheck_cli.numerics import Verdict
+from gradcheck_cli.visible import join_first
 
 Mask = npt.NDArray[np.bool_]
 Change = Callable[[Float], Float]
@@ -589,5 +590,4 @@ def _slices(info: TensorInfo, axis: int, indices: Sequence[int]) -> str:
         places[axis] = str(index)
         return f"{info.name}[{', '.join(places)}]"
 
-    more = f" and {len(indices) - _LISTED} more" if len(indices) > _LISTED else ""
-    return ", ".join(slice_text(index) for index in indices[:_LISTED]) + more
+    return join_first([slice_text(index) for index in indices], _LISTED)

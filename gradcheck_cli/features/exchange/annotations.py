@@ -21,6 +21,7 @@ from gradcheck_cli.reporting.exchange.findings import (
 )
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import Report
+from gradcheck_cli.serial import write
 
 _LEVELS = {Outcome.FAILED: "error", Outcome.UNDECIDED: "error", Outcome.WARNED: "warning"}
 _FAULTY = "error"  # the level of a fault
@@ -157,7 +158,7 @@ def _log(version: str, rules: Sequence[Code], results: Sequence[object], more: M
     driver = {"name": "gradcheck", "version": version, "rules": [_rule_of(rule) for rule in rules]}
     run = {"tool": {"driver": driver}, **more, "columnKind": "unicodeCodePoints", "results": results}
     content = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    return write(content)
 
 
 def _rule_of(code: Code) -> dict[str, object]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from datetime import datetime, timezone
-from xml.etree import ElementTree as ET
+from typing import Any
+
+from markupsafe import Markup, escape
 
 from gradcheck_cli.reporting.exchange.findings import Finding, Outcome, findings_of
+from gradcheck_cli.reporting.exchange.templates import templates
 from gradcheck_cli.results import Report
 
 _TAGS = {Outcome.FAILED: "failure", Outcome.UNDECIDED: "error", Outcome.SKIPPED: "skipped"}
@@ -22,50 +26,29 @@ def to_junit(report: Report, *, now: datetime | None = None) -> str:
     case, which is a pair here; the pairs of a case share its time evenly.
     """
     findings = findings_of(report)
-    counts = {
-        "errors": sum(finding.outcome is Outcome.UNDECIDED for finding in findings),
-        "failures": sum(finding.outcome is Outcome.FAILED for finding in findings),
-        "skipped": sum(finding.outcome is Outcome.SKIPPED for finding in findings),
-        "tests": len(findings),
-    }
-    root = ET.Element("testsuites", name="gradcheck")
-    suite = ET.SubElement(
-        root,
-        "testsuite",
-        {
-            "name": "gradcheck",
-            **{name: str(count) for name, count in counts.items()},
-            "time": f"{report.duration_s:.3f}",
-            "timestamp": (now or datetime.now(timezone.utc)).isoformat(),
-            "hostname": _clean(platform.node()),
-        },
+    template = templates(__package__, _to_xml).get_template("junit.xml")
+    return template.render(
+        report=report,
+        findings=findings,
+        counts=Counter(_TAGS.get(finding.outcome, "") for finding in findings),
+        tags=_TAGS,
+        shares=Counter(id(finding.case) for finding in findings),
+        id_of=id,
+        name_of=_name_of,
+        classname_of=_classname,
+        timestamp=(now or datetime.now(timezone.utc)).isoformat(),
+        hostname=platform.node(),
     )
-    shares: dict[int, int] = {}
-    for finding in findings:
-        shares[id(finding.case)] = shares.get(id(finding.case), 0) + 1
-    for finding in findings:
-        seconds = 0.0 if finding.case is None else finding.case.ran.duration_s / shares[id(finding.case)]
-        _add(suite, finding, seconds)
-    ET.indent(root)
-    return f'<?xml version="1.0" encoding="utf-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 
 
-def _add(suite: ET.Element, finding: Finding, seconds: float) -> None:
-    case = finding.case
-    name = finding.name
+def _name_of(finding: Finding) -> Markup:
+    """Return the case's name, then in brackets, like pytest's parameters, the rest without default values."""
+    case, name = finding.case, finding.name
     if case is not None:
-        # In brackets, like pytest's parameters; default values are left out.
         parts = [part for part in (case.dtype, case.mode) if part not in ("float64", "graph")]
-        name = f"{case.case}[{'-'.join([*parts, finding.name])}]"
-    element = ET.SubElement(
-        suite, "testcase", classname=_classname(finding), name=_clean(name), time=f"{seconds:.3f}"
-    )
-    if finding.outcome in _TAGS:
-        kind = {"type": "gradcheck.skip"} if finding.outcome is Outcome.SKIPPED else {}
-        tag = ET.SubElement(element, _TAGS[finding.outcome], kind, message=_clean(finding.headline))
-        tag.text = _clean(finding.text)
-    elif finding.text:
-        ET.SubElement(element, "system-out").text = _clean(finding.text)
+        name = f"{case.case}[{'-'.join([*parts, name])}]"
+    # In an attribute, a line break alone would be read as a blank.
+    return Markup("&#10;").join(map(_to_xml, name.split("\n")))
 
 
 def _classname(finding: Finding) -> str:
@@ -73,14 +56,15 @@ def _classname(finding: Finding) -> str:
     if finding.case is None:
         return "gradcheck.baseline" if finding.rule.startswith("baseline/") else "gradcheck"
     path = finding.case.file.rpartition(".")[0] or finding.case.spec
-    return _clean(
-        ".".join([*(part for part in path.split("/") if part not in ("", ".", "..")), finding.case.op])
-    )
+    return ".".join([*(part for part in path.split("/") if part not in ("", ".", "..")), finding.case.op])
 
 
-def _clean(text: str) -> str:
-    """Spell out, as pytest does, the characters that XML can't hold: `#x1B`."""
-    return "".join(
+def _to_xml(value: Any) -> Any:  # noqa: ANN401 (whatever a template writes)
+    """Return text as XML; the characters that it can't hold are spelt out as pytest does: `#x1B`."""
+    if type(value) is not str:
+        return value
+    allowed = (
         char if any(low <= ord(char) <= high for low, high in _ALLOWED) else f"#x{ord(char):02X}"
-        for char in text
+        for char in value
     )
+    return Markup(escape("".join(allowed)))  # noqa: S704 (it is escaped)

@@ -67,7 +67,7 @@ def _is_handle(argument: Any) -> bool:
 
 def _settings(definition: Any) -> list[dict[str, Any]]:
     """Return combinations of attrs, including dtypes of inputs, under the names of their attrs."""
-    inferred = _inferred_attrs(definition)
+    inferred = private_graphs.inferred_attrs(definition)
     names, choices = [], []
     for attr in definition.attr:
         has_default = attr.HasField("default_value")
@@ -93,18 +93,9 @@ def _settings(definition: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _inferred_attrs(definition: Any) -> set[str]:
-    """Return the attrs that follow from the inputs."""
-    return {
-        name
-        for argument in definition.input_arg
-        for name in (argument.type_attr, argument.number_attr, argument.type_list_attr)
-    }
-
-
 def _draft(definition: Any, settings: dict[str, Any]) -> Draft:
     """Return the draft with these attrs; its inputs have no shapes yet."""
-    inferred = _inferred_attrs(definition)
+    inferred = private_graphs.inferred_attrs(definition)
     kinds = {attr.name: attr for attr in definition.attr}
     defaults = {
         attr.name: _plain_default(attr.default_value)

@@ -89,10 +89,14 @@ class Draft:
         inputs = (replace(made, says=change(made.says)) if only(made) else made for made in self.inputs)
         return replace(self, inputs=tuple(inputs))
 
-    def tensors(self) -> list[Mapping[str, Any]]:
-        """Return what the spec says about each tensor; those of a list are alike, and count as one."""
-        inputs = [part for made in self.inputs for part in (made.parts.values() or [made])]
-        return [says[0] if isinstance(says := made.says, list) else says or {} for made in inputs]
+    def tensors(self) -> list[DraftInput]:
+        """Return the tensors among the inputs, those of structures one by one."""
+        return [part for made in self.inputs for part in (made.parts.values() or [made])]
+
+    def shapes(self) -> list[Any]:
+        """Return the shape of each tensor, `None` for none; those of a list are alike, and count as one."""
+        says = (made.says[0] if isinstance(made.says, list) else made.says or {} for made in self.tensors())
+        return [own.get("shape") for own in says]
 
     def text(self) -> str:
         """Return the YAML, with comments beside guesses."""

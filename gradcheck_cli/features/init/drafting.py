@@ -105,8 +105,7 @@ class Drafted:
     @property
     def lacks_sum(self) -> bool:
         """Whether a gradient has a shape that its input could be broadcast to."""
-        has_scalar = any(says.get("shape") == [] for says in self.draft.tensors())
-        return not has_scalar and any(_LACKS_SUM in pair.message for pair in self.pairs)
+        return [] not in self.draft.shapes() and any(_LACKS_SUM in pair.message for pair in self.pairs)
 
     def explain(self) -> list[str]:
         """Say why running it doesn't end with 0, and what to do if it doesn't run."""
@@ -240,12 +239,12 @@ def _find_right_inputs(wrong: Drafted, drafts: Iterator[Draft], tryer: Tryer) ->
 
 def _with_equal_shapes(draft: Draft) -> Draft:
     """Return the draft with nothing broadcast, as if its gradient were only meant for that."""
-    largest = max((says["shape"] for says in draft.tensors() if "shape" in says), key=len)
+    largest = max(filter(None, draft.shapes()), key=len)
     return draft.with_says(lambda says: {**says, "shape": largest}, only=lambda made: made.is_shaped)
 
 
 def _ranks(draft: Draft) -> list[int]:
-    return [len(says.get("shape", ())) for says in draft.tensors()]
+    return [len(shape or ()) for shape in draft.shapes()]
 
 
 def _ask(wrong: Drafted, right: Drafted) -> Drafted:

@@ -6,25 +6,23 @@ recorded before it runs. If the process dies, another one continues without that
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 import shlex
-import subprocess
-import sys
 import traceback
+from collections.abc import Callable
 from contextlib import closing
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gradcheck_cli import hooks
+from gradcheck_cli.cli.options.configured import default_paths
 from gradcheck_cli.cli.options.typed_words import function_named
 from gradcheck_cli.errors import CaseFailedError, GradcheckError, UsageError
 from gradcheck_cli.plain_files import write_text
+from gradcheck_cli.running.expendable import ExpendableProcess
 
 if TYPE_CHECKING:
     from gradcheck_cli.features.init.drafting import Drafted
@@ -107,7 +105,6 @@ def command(  # noqa: PLR0913 (one argument per option)
 def _find_uncovered(package: str) -> tuple[str, ...]:
     """Return the gradients in a package's text that no spec names, as targets: functions and op types."""
     # Late imports: reading specs takes a while.
-    from gradcheck_cli.cli.options.configured import default_paths
     from gradcheck_cli.spec.load import load
 
     folders = [path for path in default_paths() if Path(path).exists()]
@@ -116,7 +113,7 @@ def _find_uncovered(package: str) -> tuple[str, ...]:
         function.target for case in cases for function in (case.code.forward, case.code.gradient) if function
     }
     named |= {name for case in cases for name in (case.code.op_type, *case.code.covers) if name}
-    finds = hooks.find_gradients(package, [str(Path.cwd())])
+    finds = hooks.ask("find_gradients", package, [str(Path.cwd())], default=())
     bare = dict.fromkeys(
         find.registered or _importable(find.target)
         for find in finds
@@ -171,8 +168,6 @@ def _modeline(file: Path) -> str:
 
 def _file_for(drafted: Drafted) -> Path:
     """Return the file in the folder that `run` uses by default; the folder is created if it doesn't exist."""
-    from gradcheck_cli.cli.options.configured import default_paths
-
     paths = [Path(path) for path in default_paths()]
     folder = next((path for path in paths if path.is_dir()), None)
     if folder is None:
@@ -192,12 +187,11 @@ def _write(file: Path, text: str, *, force: bool) -> None:
         raise UsageError(f"{file}: can't be written: {error.strerror}") from error
 
 
-class DraftingProcess:
+class DraftingProcess(ExpendableProcess):
     """A process that drafts one spec after another, and is replaced if it dies."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._connection: Connection | None = None
+        super().__init__(f"{__name__}:answer")
 
     def draft(self, target: str) -> Drafted:
         """Draft the spec of a function, `module:attribute`, or of an op type.
@@ -208,14 +202,11 @@ class DraftingProcess:
         """
         deadly: set[str] = set()
         while True:
-            connection = self._started()
-            trying = ""
+            trying: Any = ""
             try:
-                connection.send((target, frozenset(deadly)))
-                while isinstance(message := connection.recv(), str):
+                for message in self.ask(target, frozenset(deadly)):
                     trying = message
-            except (EOFError, ConnectionError):
-                self.close()
+            except EOFError:
                 deadly.add(trying)
                 if not trying or len(deadly) > _MOST_DEATHS:
                     raise GradcheckError(
@@ -223,54 +214,20 @@ class DraftingProcess:
                         f"by:\n{trying or 'its import'}"
                     ) from None
                 continue
-            if isinstance(message, tuple):
-                raise CaseFailedError(*message)
-            drafted: Drafted = message
+            if isinstance(trying, tuple):
+                raise CaseFailedError(*trying)
+            drafted: Drafted = trying
             return drafted
 
-    def _started(self) -> Connection:
-        if self._connection is None:
-            self._connection, theirs = Pipe()
-            # Not multiprocessing: it imports the main module again, and a script may start the program there.
-            code = f"from {__name__} import serve; serve({theirs.fileno()})"
-            self._process = subprocess.Popen(  # noqa: S603 (this program, in a separate process)
-                [sys.executable, "-c", code], pass_fds=[theirs.fileno()], stdout=2
-            )
-            theirs.close()
-        return self._connection
 
-    def close(self) -> None:
-        """End the process."""
-        if self._connection is not None:
-            self._connection.close()
-        if self._process is not None:
-            self._process.wait()
-        self._connection = self._process = None
-
-
-def serve(descriptor: int) -> None:
-    """Draft what is requested on a connection, until it is closed."""
-    from gradcheck_cli.running.limits import end_with_parent
-
-    end_with_parent()
-    connection = Connection(descriptor)
-    while True:
-        try:
-            target, deadly = connection.recv()
-        except EOFError:
-            gc.freeze()  # else Python, as it ends, searches all of TensorFlow for garbage: a second
-            return
-        connection.send(_answer(target, deadly, connection))
-
-
-def _answer(target: str, deadly: frozenset[str], connection: Connection) -> object:
+def answer(tell: Callable[[str], None], target: str, deadly: frozenset[str]) -> object:
+    """Return a draft, or why there is none; tell each call before it is tried, and leave out deadly ones."""
     from gradcheck_cli.features.init.drafting import draft
 
     def may_try(call: str) -> bool:
-        if call in deadly:
-            return False
-        connection.send(call)
-        return True
+        if call not in deadly:
+            tell(call)
+        return call not in deadly
 
     try:
         return draft(target, may_try)

@@ -47,16 +47,11 @@ class Round:
     most_alike: int = 0  # choices that all inputs but the first have in common, which come first
 
 
-def tensors_of(draft: Draft) -> list[DraftInput]:
-    """Return the tensors among a draft's inputs, those of structures one by one."""
-    return [part for made in draft.inputs for part in (made.parts.values() or [made])]
-
-
 def fill(draft: Draft, chosen: Iterable[Says]) -> Draft:
     """Return the draft with what it says about each tensor."""
     left = (
         replace(tensor, says=says, is_guess=True) if says != tensor.says else tensor
-        for tensor, says in zip(tensors_of(draft), chosen, strict=True)
+        for tensor, says in zip(draft.tensors(), chosen, strict=True)
     )
     inputs = [
         made.with_parts(itertools.islice(left, len(made.parts))) if made.parts else next(left)
@@ -114,7 +109,7 @@ class Tryer:
             waiting.sort(key=lambda other: other not in hints)
 
     def _rounds_of_kind(self, draft: Draft, kind: str, hints: set[str]) -> Iterator[Round]:
-        tensors = tensors_of(draft)
+        tensors = draft.tensors()
         names = [tensor.name for tensor in tensors]
         bases, seen = _in_order(draft, tensors), list[Any]()
         while bases and len(seen) < _MOST_BASES:

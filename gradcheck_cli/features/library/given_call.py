@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from gradcheck_cli.plain_files import short_path
 from gradcheck_cli.spec.case import Argument, Given, InputSpec, Source, matches
+from gradcheck_cli.spec.words import words_of_others
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.binding.flat_tensors import NO_LABEL, leaves_of, unique
 from gradcheck_cli.tensorflow_backend.private import private_state
@@ -144,22 +145,6 @@ def _names_input(glob: str, label: str) -> bool:
     return matches(glob, label) or label.startswith((f"{glob}.", f"{glob}["))
 
 
-# What options of other gradient checkers are here.
-_OF_OTHERS = {
-    "order": "For order=2 type second_order=True.",
-    **dict.fromkeys(("eps", "delta", "step"), "Steps are chosen for each element: leave it out."),
-    "tol": "Type rtol and atol, or neither.",
-    "nondet_tol": "Type nondeterminism=1e-6.",
-    "fast_mode": "Type method='probe'.",
-    "mode": "Type modes=['eager'].",
-    "raise_exception": "check_function(f, x) returns a report and raises nothing.",
-    "check_undefined_grad": "Leave it out: each output is pulled back with the others unused, and with zeros "
-    "(zero_upstream).",
-    "check_batched_grad": "Type checks={'batched': True}.",
-    "check_forward_ad": "TensorFlow's forward mode needs no gradient function.",
-}
-
-
 def place_of(function: Callable[..., Any]) -> tuple[str, int]:
     """Return the file and line of the Python code of a function; "<call>" if it has none."""
     code = getattr(inspect.unwrap(_code_owner(function)), "__code__", None)
@@ -205,7 +190,7 @@ def _require_callable_so(
             hint = "Pass the method of an object: assert_gradients(layer.f, x), not Layer.f."
         elif args and inspect.isroutine(args[0]):
             hint = "A function to compare with is reference=f; a gradient stands in a spec: check({...})."
-        hint = next((text for name, text in _OF_OTHERS.items() if name in kwargs), hint)
+        hint = next((text for name in kwargs for text in words_of_others("arguments", name)), hint)
         name = getattr(function, "__name__", type(function).__name__)
         raise TypeError(f"{name} can't be called like this: {error}. It takes {signature}. {hint}") from None
 

@@ -8,7 +8,7 @@ import itertools
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +25,7 @@ from gradcheck_cli.reporting.report_text import render_report
 from gradcheck_cli.results import NOT_JUDGED, PairResult, Report, Status, case_status, count_nothing_left
 from gradcheck_cli.running.run_loop import run_in_workers
 from gradcheck_cli.running.session import InProcess, start_tensorflow
+from gradcheck_cli.serial import map_texts
 from gradcheck_cli.spec.case import (
     Case,
     CodeUnderTest,
@@ -243,13 +244,7 @@ def _in_python(report: Report) -> Report:
         return f"{key}={_WORD.sub(lambda word: words.get(word[0], repr(word[0])), value)}"
 
     def change(value: Any) -> Any:
-        if type(value) is str:
-            return _KEY_HERE.sub(name_here, value)
-        if isinstance(value, tuple):
-            return tuple(map(change, value))
-        if is_dataclass(value) and not isinstance(value, type):
-            return replace(value, **{part.name: change(getattr(value, part.name)) for part in fields(value)})
-        return value
+        return map_texts(value, lambda text: _KEY_HERE.sub(name_here, text))
 
     texts = ("pairs", "checks", "error", "warnings")
     cases = [replace(case, **{name: change(getattr(case, name)) for name in texts}) for case in report.cases]

@@ -369,7 +369,11 @@ class _WrongGradient:
         if self.how.name == NONE:
             wrong = [None] * len(gradients)
         elif self.how.name == UPSTREAM:
-            ones = {index: _ones_like(self.inner.outputs[index]) for index in upstreams}
+            outputs = self.inner.outputs
+            ones = {
+                index: np.ones((1, *outputs[index].shape), complex if outputs[index].is_complex else float)
+                for index in upstreams
+            }
             without_upstream: Any = pull(ones)
             wrong = [
                 gradient if gradient is None else np.repeat(gradient, len(upstream), axis=0)
@@ -418,10 +422,6 @@ class _WrongGradient:
         """Return a copy of upstreams as (B, *output.shape), those given as moves of elements too."""
         written = upstream.points() if isinstance(upstream, Moves) else upstream
         return np.array(written, order="C").reshape(len(upstream), *self.inner.outputs[output].shape)
-
-
-def _ones_like(info: TensorInfo) -> Array:
-    return np.ones((1, *info.shape), complex if info.is_complex else float)
 
 
 def _swap_other_axes(gradient: Array) -> Array:

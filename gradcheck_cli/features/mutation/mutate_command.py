@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,11 +12,12 @@ from typing import TYPE_CHECKING
 import click
 
 from gradcheck_cli import hooks, results
+from gradcheck_cli.cli.console import print_lines, run_and_print, terminal_width
 from gradcheck_cli.cli.options.case_options import NamedCases, naming_options, seed_option
-from gradcheck_cli.cli.options.configured import SharingCommand, option_group
+from gradcheck_cli.cli.options.configured import SharingCommand, default_paths, option_group
 from gradcheck_cli.cli.options.running_options import WorkerOptions, start_workers, worker_options
 from gradcheck_cli.cli.options.typed_words import SpecPath
-from gradcheck_cli.serial import plain
+from gradcheck_cli.serial import plain, write
 from gradcheck_cli.spec.words import CORRUPTIONS
 
 if TYPE_CHECKING:
@@ -95,14 +94,12 @@ def command(ctx: click.Context, /, *, options: MutateOptions) -> None:
     (--fail-under), or a case couldn't be tried, 5 no spec matched, 130 interrupted.
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `mutate --help` shouldn't wait for them.
-    from gradcheck_cli.cli.options.configured import default_paths
     from gradcheck_cli.spec.load import load_cases
 
     paths = options.paths or default_paths(settings=ctx.obj)
     cases = options.named.choose(load_cases(paths, seed=options.seed), paths)
     cases = _add_corruptions(cases, options.kinds or tuple(CORRUPTIONS))
     workers = start_workers(ctx, options.workers)
-    from gradcheck_cli.cli.console import run_and_print, terminal_width
 
     width = terminal_width()
 
@@ -140,13 +137,12 @@ def _add_corruptions(cases: Sequence[Case], kinds: Sequence[str]) -> tuple[Case,
 
 def _print(report: results.Report, tally: Tally, form: str) -> None:
     """Print the end of the output, or the whole report in another form than a table."""
-    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
     from gradcheck_cli.reporting.report_text import unchecked_lines
 
     if form == "table":
         width = terminal_width()
         lines = [*unchecked_lines(report, width), *tally_lines(report, tally, width=width)]
-        print_lines(console_for(sys.stdout), lines)
+        print_lines(lines)
         return
     click.echo((mutants_json if form == "json" else mutants_csv)(report), nl=False)
     for text in report.unchecked:
@@ -211,10 +207,10 @@ def case_lines(case: results.CaseResult, *, width: int, verbose: bool = False) -
         Text(layout.clean(name if case.case == "default" else f"{name} · case {case.case}"), style="bold")
     ]
     if untried:
-        lines += layout.wrap(untried, width=width, indent=2, style="yellow")
+        lines += layout.wrap(untried, width, 2, style="yellow")
     for mutant in shown:
         message = f"{mutant.pair}  {mutant.corruption}: {mutant.outcome}{_why(mutant)}"
-        lines += layout.wrap(message, width=width, indent=2, hanging=4, style=STYLES[mutant.outcome])
+        lines += layout.wrap(message, width, 2, hanging=4, style=STYLES[mutant.outcome])
     return lines
 
 
@@ -286,7 +282,7 @@ def mutants_json(report: results.Report) -> str:
         "tensorflow_version": report.tensorflow_version,
         "python_version": report.python_version,
         "seed": report.seed,
-        "duration_s": plain(report.duration_s),
+        "duration_s": report.duration_s,
         "summary": {
             "cases": len(report.cases),
             "untried": tally.untried,
@@ -311,7 +307,7 @@ def mutants_json(report: results.Report) -> str:
             for case, mutant in _mutants(report)
         ],
     }
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return write(content)
 
 
 def mutants_csv(report: results.Report) -> str:

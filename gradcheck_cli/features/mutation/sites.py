@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend import dtypes, frames, graph_path
-from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
 
 
@@ -35,26 +34,38 @@ class Site:
         return f"{self.place}: {'; '.join(self.unseen)}"
 
 
-_BINARY = 2  # the operands of a binary op, or the axes of a matrix
-
-
-# Says in words what the values of some tensors don't show.
-_Unseen = Callable[[Sequence[Array]], tuple[str, ...]]
-
-
-# The sides that elements may take: a message if none takes it, and which elements do.
-_Sides = dict[str, Callable[..., Array]]
-_SIGNS: _Sides = {"no element is below 0": lambda x: x < 0, "no element is above 0": lambda x: x > 0}
-_PARTS_OF_RELU6: _Sides = {
+# What must show at some point, by the message where it doesn't: of the values of some tensors, in which the
+# corruption shows. Nothing shows what a graph's own shapes hide.
+_Shows = Mapping[str, Callable[..., Any]]
+_SIGNS: _Shows = {"no element is below 0": lambda x: x < 0, "no element is above 0": lambda x: x > 0}
+_PARTS_OF_RELU6: _Shows = {
     "no element is below 0": lambda x: x < 0,
     "no element is between 0 and 6": lambda x: (x > 0) & (x < 6),  # noqa: PLR2004 (its name)
     "no element is above 6": lambda x: x > 6,  # noqa: PLR2004 (its name)
 }
-_ORDER: _Sides = {
-    "the first operand is nowhere the larger": lambda first, second: first > second,
-    "the second operand is nowhere the larger": lambda first, second: first < second,
+_ORDER: _Shows = {
+    "the first operand is nowhere the larger": np.greater,
+    "the second operand is nowhere the larger": np.less,
 }
-_TRUTH: _Sides = {"it is nowhere true": lambda chosen: chosen, "it is nowhere false": lambda chosen: ~chosen}
+_TRUTH: _Shows = {"it is nowhere true": np.asarray, "it is nowhere false": np.logical_not}
+_TWICE: _Shows = {
+    "no index comes twice, so that adding up, a mean and the last look alike": lambda indices: (
+        np.unique(indices[indices >= 0], return_counts=True)[1] > 1
+    )
+}
+_FACTOR: _Shows = {
+    "a factor of it is 1 throughout: leaving that out looks the same": lambda x: not x.size or x != 1
+}
+_PHASE: _Shows = {
+    "an operand has no imaginary parts: conjugated it looks the same": lambda x: not x.size or x.imag
+}
+_ASYMMETRY: _Shows = {
+    "an operand is a symmetric matrix: transposed it looks the same": lambda matrix: (
+        matrix.ndim <= 1
+        or not matrix.shape[-1] == matrix.shape[-2] > 1
+        or not np.array_equal(matrix, np.swapaxes(matrix, -1, -2))
+    )
+}
 _KINKED = {**dict.fromkeys(("Abs", "Elu", "LeakyRelu", "Relu", "Selu"), _SIGNS), "Relu6": _PARTS_OF_RELU6}
 _COMPARED = frozenset({"Maximum", "Minimum"})
 _COMPARISONS = frozenset({"Greater", "GreaterEqual", "Less", "LessEqual"})
@@ -73,14 +84,12 @@ _PRODUCTS = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"
 _BY_BATCH = frozenset({"MatMul", "Conv2D", "Conv1D", "Conv3D", "DepthwiseConv2dNative"})
 
 
-@dataclass(frozen=True)
-class _Candidate:
-    """A possible site: an op, a corruption, and the tensors whose values may hide it."""
+class _Candidate(NamedTuple):
+    """A possible site of an op: a corruption, what must show, and the tensors whose values may show it."""
 
-    op: Any
-    corruption: str  # the corruption that might not show
-    unseen: _Unseen  # says in words what the values of `tensors` don't show
-    tensors: tuple[Any, ...] = ()  # the tensors whose values `unseen` takes
+    corruption: str
+    shows: _Shows
+    tensors: Sequence[Any] = ()
     input_index: int | None = None  # the index of the op's input whose gradient is concerned; `None` for all
 
 
@@ -101,31 +110,29 @@ def sites_of(traced: TracedCase, pairs: Sequence[tuple[int, int]]) -> list[Site]
         id(tensor) for tensor in fed
     }
     sizes = {size for tensor in fed for size in _sizes_of(tensor)}
-    candidates = []
-    for op in dict.fromkeys(op for ops in ops_by_pair.values() for op in ops):
-        candidates += [*_value_candidates(op, moved), *_shape_candidates(op)]
-        candidates += [*_input_candidates(op, fed), *_size_candidates(op, sizes, moved)]
     behind = _behind_switches(outputs[0].graph)
     candidates = [
-        candidate for candidate in candidates if behind.isdisjoint(tensor.op for tensor in candidate.tensors)
+        (op, candidate)
+        for op in dict.fromkeys(op for ops in ops_by_pair.values() for op in ops)
+        for candidate in (*_of_choices(op, moved), *_of_operands(op, fed, moved, sizes), *_of_shapes(op))
+        if behind.isdisjoint(tensor.op for tensor in candidate.tensors)
     ]
-    tensors = list({id(tensor): tensor for candidate in candidates for tensor in candidate.tensors}.values())
+    tensors = list({id(tensor): tensor for _, own in candidates for tensor in own.tensors}.values())
     fetched = traced.values_at_point(tensors)
     values = {id(tensor): value for tensor, value in zip(tensors, fetched, strict=True)}
-    sites = []
-    for candidate in candidates:
+
+    def site_of(op: Any, candidate: _Candidate) -> Site:
+        own = None if candidate.input_index is None else op.inputs[candidate.input_index]
         pairs_through_op = frozenset(
             pair
             for pair, ops in ops_by_pair.items()
-            if candidate.op in ops
-            and (
-                candidate.input_index is None
-                or _moves(traced, pair[1], candidate.op.inputs[candidate.input_index])
-            )
+            if op in ops and (own is None or _moves(traced, pair[1], own))
         )
-        unseen = candidate.unseen([values[id(tensor)] for tensor in candidate.tensors])
-        sites.append(Site(candidate.corruption, _describe(candidate.op), pairs_through_op, unseen))
-    return sites
+        at_point = [values[id(tensor)] for tensor in candidate.tensors]
+        unseen = tuple(words for words, shows in candidate.shows.items() if not np.any(shows(*at_point)))
+        return Site(candidate.corruption, _describe(op), pairs_through_op, unseen)
+
+    return [site_of(op, candidate) for op, candidate in candidates]
 
 
 def unseen_sites(points: Iterable[Sequence[Site]]) -> list[Site]:
@@ -166,69 +173,51 @@ def _moves(traced: TracedCase, input_index: int, tensor: Any) -> bool:
     return any(start is tensor for start in starts) or tensor.op in graph_path.ops_after(starts)
 
 
-def _unseen_sides(sides: _Sides, values: Sequence[Array]) -> tuple[str, ...]:
-    return tuple(message for message, takes in sides.items() if not np.any(takes(*values)))
-
-
-def _value_candidates(op: Any, moved: set[int]) -> list[_Candidate]:
-    """Return the sites where an op selects a side, an index or a factor by value."""
+def _of_choices(op: Any, moved: set[int]) -> Iterator[_Candidate]:
+    """Yield the sites where an op selects a side, an index or a factor by value."""
+    is_differentiable = bool(op.inputs) and dtypes.is_differentiable(op.inputs[0].dtype)
     if op.type in _INDICES:
-        return [_Candidate(op, "repeats", _unseen_repeats, (op.inputs[_INDICES[op.type]],))]
-    if op.type in _SELECTS and op.inputs[0].op.type not in _COMPARISONS:
-        return [_Candidate(op, "branch", partial(_unseen_sides, _TRUTH), (op.inputs[0],))]
-    if not op.inputs or not dtypes.is_differentiable(op.inputs[0].dtype):
-        return []
-    if op.type in _KINKED:
-        return [_Candidate(op, "branch", partial(_unseen_sides, _KINKED[op.type]), (op.inputs[0],))]
-    if op.type in _COMPARED | _COMPARISONS:
-        sides, tensors = (_ORDER, op.inputs) if op.type in _COMPARED else (_TRUTH, op.outputs)
-        return [_Candidate(op, "branch", partial(_unseen_sides, sides), tuple(tensors))]
-    # Factors that the case states, such as a mask or weights. A quotient's numerator is no factor that a
-    # gradient could leave out.
-    factors = {"Mul": (0, 1), "RealDiv": (1,)}.get(op.type, ())
-    return [
-        _Candidate(op, "ones", _unseen_factor, (op.inputs[factor],), 1 - factor)
-        for factor in factors
-        if id(op.inputs[factor]) in moved
-    ]
+        yield _Candidate("repeats", _TWICE, [op.inputs[_INDICES[op.type]]])
+    elif op.type in _SELECTS and op.inputs[0].op.type not in _COMPARISONS:
+        yield _Candidate("branch", _TRUTH, [op.inputs[0]])
+    elif is_differentiable and op.type in _KINKED:
+        yield _Candidate("branch", _KINKED[op.type], [op.inputs[0]])
+    elif is_differentiable and op.type in _COMPARED:
+        yield _Candidate("branch", _ORDER, op.inputs)
+    elif is_differentiable and op.type in _COMPARISONS:
+        yield _Candidate("branch", _TRUTH, op.outputs)
+    elif is_differentiable:
+        # Factors that the case states, such as a mask or weights. A quotient's numerator is no factor that a
+        # gradient could leave out.
+        for factor in {"Mul": (0, 1), "RealDiv": (1,)}.get(op.type, ()):
+            if id(op.inputs[factor]) in moved:
+                yield _Candidate("ones", _FACTOR, [op.inputs[factor]], 1 - factor)
 
 
-def _unseen_repeats(values: Sequence[Array]) -> tuple[str, ...]:
-    indices = values[0][values[0] >= 0]
-    if (np.unique(indices, return_counts=True)[1] > 1).any():
-        return ()
-    return ("no index comes twice, so that adding up, a mean and the last look alike",)
+def _of_operands(op: Any, fed: Sequence[Any], moved: set[int], sizes: set[int]) -> Iterator[_Candidate]:
+    """Yield the sites where values may hide what is transposed, conjugated, or a constant for a size."""
+    for tensor in op.inputs:
+        if not any(tensor is start for start in fed):
+            continue
+        if tensor.dtype.is_complex:
+            yield _Candidate("conjugate", _PHASE, [tensor])
+        if op.type in _PRODUCTS:
+            yield _Candidate("transpose", _ASYMMETRY, [tensor])
+    if op.type in {"RealDiv", "DivNoNan"} and id(op.inputs[1]) not in moved:
+        yield _Candidate("size", dict(map(_unlike, sizes)), [op.inputs[1]], 0)
 
 
-def _unseen_factor(values: Sequence[Array]) -> tuple[str, ...]:
-    is_one = bool(values[0].size) and bool((values[0] == 1).all())
-    return ("a factor of it is 1 throughout: leaving that out looks the same",) if is_one else ()
+def _unlike(size: int) -> tuple[str, Callable[..., Any]]:
+    message = f"it divides by {size:g} in every case, which is also a size of an input"
+    return (
+        f"{message}: one for the other looks the same",
+        lambda divisor: np.ndim(divisor) or divisor != size,
+    )
 
 
-def _input_candidates(op: Any, fed: Sequence[Any]) -> list[_Candidate]:
-    """Return the sites where an input's values may hide that it is transposed or conjugated."""
-    own = [tensor for tensor in op.inputs if any(tensor is start for start in fed)]
-    candidates = [
-        _Candidate(op, "conjugate", _unseen_conjugation, (tensor,))
-        for tensor in own
-        if tensor.dtype.is_complex
-    ]
-    if op.type in _PRODUCTS:
-        candidates += [_Candidate(op, "transpose", _unseen_transposition, (tensor,)) for tensor in own]
-    return candidates
-
-
-def _unseen_conjugation(values: Sequence[Array]) -> tuple[str, ...]:
-    is_real = bool(values[0].size) and not values[0].imag.any()
-    return ("an operand has no imaginary parts: conjugated it looks the same",) if is_real else ()
-
-
-def _unseen_transposition(values: Sequence[Array]) -> tuple[str, ...]:
-    matrix = values[0]
-    is_square = matrix.ndim >= _BINARY and matrix.shape[-1] == matrix.shape[-2] > 1
-    if not is_square or not np.array_equal(matrix, np.swapaxes(matrix, -1, -2)):
-        return ()
-    return ("an operand is a symmetric matrix: transposed it looks the same",)
+def _hidden(corruption: str, message: str, input_index: int | None = None) -> _Candidate:
+    """Return a site that no values show."""
+    return _Candidate(corruption, {message: lambda: False}, input_index=input_index)
 
 
 def _sizes_of(tensor: Any) -> list[int]:
@@ -237,52 +226,26 @@ def _sizes_of(tensor: Any) -> list[int]:
     return [] if None in shape or not shape else [*shape, int(np.prod(shape))]
 
 
-def _size_candidates(op: Any, sizes: set[int], moved: set[int]) -> list[_Candidate]:
-    """Return the site where an op divides by a constant that may stand for a size."""
-    if op.type not in {"RealDiv", "DivNoNan"} or id(op.inputs[1]) in moved:
-        return []
-    return [_Candidate(op, "size", lambda values: _unseen_size(values[0], sizes), (op.inputs[1],), 0)]
-
-
-def _unseen_size(divisor: Array, sizes: set[int]) -> tuple[str, ...]:
-    if np.ndim(divisor) or float(np.real(divisor)) not in sizes:
-        return ()
-    message = f"it divides by {float(np.real(divisor)):g} in every case, which is also a size of an input"
-    return (f"{message}: one for the other looks the same",)
-
-
-def _shape_candidates(op: Any) -> list[_Candidate]:
-    """Return the sites where an axis of size 1, or a size that is always the same, may hide a fault."""
+def _of_shapes(op: Any) -> Iterator[_Candidate]:
+    """Yield the site where an axis of size 1, or a size that is always the same, may hide a fault."""
     shapes: list[Any] = [
         tensor.shape.as_list() if tensor.shape.rank is not None else [None] for tensor in op.inputs
     ]
     if not shapes or None in shapes[0]:
-        return []
-    first: list[int] = shapes[0]
-    if op.type in _REDUCTIONS or op.type in _ALONG_LAST:
+        return
+    first, *others = shapes
+    if op.type in _REDUCTIONS | _ALONG_LAST:
         axes = _axes(op, len(first)) if first else None
-        return [] if axes is None else _reduction_candidates(op, first, axes)
-    if len(shapes) < _BINARY or None in shapes[1]:
-        return []
-    second, batch = shapes[1], first[:1]
-    if op.type == "MatMul":
-        batch = [first[1 if op.get_attr("transpose_a") else 0]]
-    if op.type in _BY_BATCH and batch == [1]:
-        return [
-            _constant_candidate(
-                op, "mean", "the batch has size 1: a mean over it for a sum looks the same", 1
-            )
-        ]
-    if op.type in _BROADCAST and len(first) != len(second) and first and second:
-        shorter = 0 if len(first) < len(second) else 1
-        if np.prod(first) == np.prod(second):
+        yield from () if axes is None else _of_reduction(op, first, axes)
+    elif others and None not in others[0]:
+        batch = first[1] if op.type == "MatMul" and op.get_attr("transpose_a") else [*first, 0][0]
+        if op.type in _BY_BATCH and batch == 1:
+            yield _hidden("mean", "the batch has size 1: a mean over it for a sum looks the same", 1)
+        ranks = len(first), len(others[0])
+        same_size = np.prod(first) == np.prod(others[0])
+        if op.type in _BROADCAST and ranks[0] != ranks[1] and all(ranks) and same_size:
             message = "it broadcasts over axes of size 1: a mean over them for a sum looks the same"
-            return [_constant_candidate(op, "mean", message, shorter)]
-    return []
-
-
-def _constant_candidate(op: Any, corruption: str, message: str, input_index: int | None = None) -> _Candidate:
-    return _Candidate(op, corruption, lambda _: (message,), input_index=input_index)
+            yield _hidden("mean", message, int(ranks[0] > ranks[1]))
 
 
 def _axes(op: Any, rank: int) -> list[int] | None:
@@ -293,18 +256,13 @@ def _axes(op: Any, rank: int) -> list[int] | None:
     return None if axes is None else [int(axis) % rank for axis in np.ravel(axes)]
 
 
-def _reduction_candidates(op: Any, shape: Sequence[int], axes: Sequence[int]) -> list[_Candidate]:
-    along = int(np.prod([shape[axis] for axis in axes]))
-    other_sizes = [size for axis, size in enumerate(shape) if axis not in axes]
+def _of_reduction(op: Any, shape: Sequence[int], axes: Sequence[int]) -> Iterator[_Candidate]:
+    along = math.prod(shape[axis] for axis in axes)
+    others = [size for axis, size in enumerate(shape) if axis not in axes]
     if along == 1:
-        return [
-            _constant_candidate(op, "mean", "it goes along axes of size 1: a mean for a sum looks the same")
-        ]
-    if other_sizes and int(np.prod(other_sizes)) == 1:
-        return [
-            _constant_candidate(op, "axis", "all other axes have size 1: one along these too looks the same")
-        ]
-    if op.type == "Mean":
+        yield _hidden("mean", "it goes along axes of size 1: a mean for a sum looks the same")
+    elif others and math.prod(others) == 1:
+        yield _hidden("axis", "all other axes have size 1: one along these too looks the same")
+    elif op.type == "Mean":
         message = f"it divides by {along} in every case: the number in its place looks the same"
-        return [_constant_candidate(op, "size", message)]
-    return []
+        yield _hidden("size", message)

@@ -206,5 +206,5 @@ def _draw_figure(findings: Findings, pair: PairResult, opener: CaseOpener[Any]) 
             ladder = ladder_of(own_opener.case, differenced, pair_key, judged.samples[figure.point])
         figure = replace(figure, ladder=ladder)
         if any(line.startswith("blame: op") for line in pair.cause.diagnosis):
-            figure = replace(figure, path=hooks.draw_path(own_opener, pair_key, point))
+            figure = replace(figure, path=hooks.ask("draw_path", own_opener, pair_key, point, default=()))
     return figure

@@ -402,7 +402,7 @@ def _verdict_lines(view: PairView, width: int) -> list[str]:
     return [
         line.plain
         for index, text in enumerate(messages)
-        for line in layout.wrap(text, width=width, indent=2 if index else 0)
+        for line in layout.wrap(text, width, 2 if index else 0)
     ]
 
 
@@ -416,48 +416,13 @@ def _short(value: np.inexact) -> str:
     return f"{item:.6g}"
 
 
-_HALF = "▀"
-_CLEAR = 0.01  # as a share of what is allowed: clearly right
-_COLOURS = {"x": "red", "?": "yellow", "k": "magenta"}
-_KEY = (
-    ("right by far", "blue"),
-    ("within what is allowed", "cyan"),
-    ("kink", "magenta"),
-    ("undecided", "yellow"),
-    ("wrong", "red"),
-)
-
-
-def heat_lines(heat_map: HeatMap, *, coloured: bool) -> list[Text]:
-    """Lay out a heat map; without colours a letter in each cell says the same."""
-    rows, columns = len(heat_map.rows), len(heat_map.columns)
+def heat_lines(heat_map: HeatMap) -> list[Text]:
+    """Lay out a heat map: a letter for each cell."""
     margin = max(layout.cells(name) for name in heat_map.rows)
-    lines = []
-    if not coloured:
-        for name, verdicts in zip(heat_map.rows, heat_map.verdicts, strict=True):
-            lines.append(Text(f"  {layout.pad(layout.clean(name), margin)}  {verdicts}"))
-    else:
-        for top in range(0, rows, 2):
-            line = Text(f"  {layout.pad(layout.clean(heat_map.rows[top]), margin)}  ")
-            for column in range(columns):
-                below = f" on {_colour(heat_map, top + 1, column)}" if top + 1 < rows else ""
-                line.append(_HALF, style=_colour(heat_map, top, column) + below)
-            lines.append(line)
-    first, last = layout.clean(heat_map.columns[0]), layout.clean(heat_map.columns[-1])
-    lines.append(Text(f"  {'':{margin}}  {first}" + (f" to {last}" if columns > 1 else "")))
+    rows = zip(heat_map.rows, heat_map.verdicts, strict=True)
+    lines = [f"{layout.pad(layout.clean(name), margin)}  {verdicts}" for name, verdicts in rows]
+    ends = dict.fromkeys((heat_map.columns[0], heat_map.columns[-1]))
+    lines.append(f"{'':{margin}}  {' to '.join(map(layout.clean, ends))}")
     if heat_map.row_step * heat_map.column_step > 1:
-        lines.append(Text(f"  a cell is the worst of {heat_map.row_step} x {heat_map.column_step} elements"))
-    key = Text("  ")
-    if coloured:
-        for word, colour in _KEY:
-            key += Text("■ ", style=colour) + Text(f"{word}  ")
-    else:
-        key += Text(". right  k kink  ? undecided  x wrong")
-    return [*lines, key]
-
-
-def _colour(heat_map: HeatMap, row: int, column: int) -> str:
-    verdict = heat_map.verdicts[row][column]
-    if verdict in _COLOURS:
-        return _COLOURS[verdict]
-    return "blue" if heat_map.share[row][column] <= _CLEAR else "cyan"
+        lines.append(f"a cell is the worst of {heat_map.row_step} x {heat_map.column_step} elements")
+    return [Text(f"  {line}") for line in (*lines, ". right  k kink  ? undecided  x wrong")]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import partial
 from importlib import resources
 from itertools import chain
 from pathlib import Path
 from tokenize import TokenError
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from gradcheck_cli import optional
@@ -37,9 +36,10 @@ from gradcheck_cli.reporting.exchange.findings import (
     split_place,
     summarize_specs,
 )
+from gradcheck_cli.reporting.exchange.templates import templates
 from gradcheck_cli.reporting.report_text import all_right, branch_line, left_out, summary_lines
 from gradcheck_cli.reporting.terminal import layout
-from gradcheck_cli.reporting.terminal.pair_table import NUMBERS, describe_rules, is_plain, number_cells
+from gradcheck_cli.reporting.terminal.pair_table import describe_rules, is_plain, number_cells
 from gradcheck_cli.results import CaseResult, Figure, HeatMap, PairResult, PathOp, Report, Status
 
 if TYPE_CHECKING:
@@ -78,39 +78,24 @@ def to_html(report: Report, root: Path) -> str:
         _detail(finding, anchors[id(finding)], root, draw if lacking or index < MOST_DRAWN else None)
         for index, finding in enumerate(detailed[:_MOST_DETAILS])
     ]
-    shown = {detail["anchor"] for detail in details}
-    beside = [
-        finding
-        for finding in findings
-        if finding.pair is None and (finding.outcome is not Outcome.PASSED or finding.text)
-    ]
-    # The gravest come first: of thousands, a page shows the first few hundred until all are requested.
-    others: list[dict[str, Any]] = [
-        {
-            **_entry(alike[0], anchors[id(alike[0])], root),
-            "names": [finding.case_name for finding in alike],
-            "anchors": [anchors[id(finding)] for finding in alike],
-            "specs": {finding.case.file for finding in alike if finding.case is not None},
-        }
-        for alike in group_alike(beside)
-    ]
+    others = group_alike(
+        [
+            finding
+            for finding in findings
+            if finding.pair is None and (finding.outcome is not Outcome.PASSED or finding.text)
+        ]
+    )
     # Where each row leads: to a pair's details if they are shown, or to the text that others share.
-    places = {anchor: other["anchor"] for other in others for anchor in other["anchors"]}
-    places |= {anchor: anchor for anchor in shown}
+    places = {id(finding): anchors[id(alike[0])] for alike in others for finding in alike}
+    places |= {id(finding): anchors[id(finding)] for finding in detailed[:_MOST_DETAILS]}
+    # The gravest come first: of thousands, a page shows the first few hundred until all are requested.
     rows = [
-        _row(finding, finding.case, places.get(anchors[id(finding)], ""))
+        (finding, finding.pair or finding.case, places.get(id(finding), ""))
         for finding in gravest_first
         # An error says why a case has no pairs.
         if finding.case is not None and (finding.pair is not None or finding.rule.startswith("error/"))
     ]
-    first = {}
-    for finding in [finding for finding in sort_by_gravity(findings) if finding.outcome in BAD][:1]:
-        first = _entry(finding, anchors[id(finding)], root)
-        if finding.pair is not None:
-            first["title"] = f"{finding.title}, of {finding.case_name}"
-    for other in others:
-        if first.get("anchor") in other["anchors"]:
-            first["anchor"], other["text"] = other["anchor"], "Its text is above."
+    first = next((finding for finding in sort_by_gravity(findings) if finding.outcome in BAD), None)
     return render(
         "page.html",
         title=f"gradcheck: {_verdict(report)}",
@@ -119,10 +104,13 @@ def to_html(report: Report, root: Path) -> str:
         counts=counts_of(report),
         versions=", ".join(f"{name} {value}" for name, value in report.facts.items()),
         first=first,
-        others=others,
+        first_anchor=places.get(id(first), ""),
+        others=[(alike, places[id(alike[0])]) for alike in others],
+        relative=partial(path_from_root, root=root),
         rows=rows,
         columns=COLUMNS,
-        statuses=dict.fromkeys(row["status"] for row in rows),
+        statuses=dict.fromkeys(judged.status for _, judged, _ in rows),
+        number_cells=number_cells,
         specs=summarize_specs(report, findings),
         spec_columns=SPEC_COLUMNS,
         details=details,
@@ -134,20 +122,9 @@ def to_html(report: Report, root: Path) -> str:
 def render(template: str, **context: Any) -> str:  # noqa: ANN401 (whatever a template names)
     """Render a template, with the style and the script that every page contains."""
     frame = {"style": Markup(_asset("style.css")), "script": Markup(_asset("page.js"))}  # noqa: S704 (our own)
-    return _environment().get_template(template).render(**frame, **context)
-
-
-@lru_cache(maxsize=1)
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("gradcheck_cli.features.page"),
-        autoescape=True,
-        finalize=_clean_text,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-    )
+    environment = templates("gradcheck_cli.features.page", _clean_text)
     environment.filters["clean"] = _clean_text  # before other filters; `finalize` comes after them
-    return environment
+    return environment.get_template(template).render(**frame, **context)
 
 
 def _clean_text(value: object) -> object:
@@ -208,57 +185,18 @@ def counts_of(report: Report) -> str:
     return " ".join(line.plain.strip() for line in lines).rsplit("  ", 1)[0]
 
 
-def _entry(finding: Finding, anchor: str, root: Path) -> dict[str, str]:
-    """Return the page's text for a finding that has no row of its own, or that comes first."""
-    where = path_from_root(finding.file, root) if finding.file else ""
-    name = f"{finding.case_name}: " if finding.case is not None and finding.pair is None else ""
-    status = str(Status.ERROR) if finding.rule.startswith("error/") else finding.outcome.value
-    return {
-        "anchor": anchor,
-        "status": status,
-        "title": f"{name}{finding.headline}",
-        "headline": finding.headline,
-        "text": finding.text,
-        "place": f"{where}:{finding.line}" if finding.line else where,
-    }
-
-
-def _row(finding: Finding, case: CaseResult, anchor: str) -> dict[str, str]:
-    """Return the row of a pair, or of a case that ended in an error, and so has no pairs."""
-    pair = finding.pair
-    status = case.status if pair is None else pair.status
-    numbers = ["-"] * len(NUMBERS) if pair is None else number_cells(pair)
-    return {
-        "spec": case.file,
-        "op": f"{case.op} · {case.case}" if case.case != "default" else case.op,
-        "how": f"{case.mode} · {case.dtype}",
-        "seconds": f"{case.ran.duration_s:.2f}",
-        "pair": "whole case" if pair is None else pair.label,
-        "status": str(status),
-        "code": str(finding.code or ""),
-        "anchor": anchor,
-        **dict(zip(NUMBERS, numbers, strict=True)),
-    }
-
-
-class _Draw(Protocol):
-    """Draws the contents of a figure, as `pictures_of` does."""
-
-    def __call__(self, label: str, figure: Figure, *, kinks: bool) -> Sequence[Picture]: ...
+_Draw = Callable[..., Sequence["Picture"]]  # draws the contents of a figure, as `pictures_of` does
 
 
 def _load_drawing(detailed: Sequence[Finding]) -> tuple[_Draw, str]:
     """Return what draws figures; without matplotlib it draws nothing, and the text says what brings it."""
+    lacking = ""
     if any(finding.pair is not None and finding.pair.figure is not None for finding in detailed):
         try:
             return optional.load(*PICTURES).pictures_of, ""
         except UsageError as error:
-            return _draw_nothing, f"No pictures: {error}"
-    return _draw_nothing, ""
-
-
-def _draw_nothing(label: str, figure: Figure, *, kinks: bool) -> Sequence[Picture]:  # noqa: ARG001 (as `pictures_of`)
-    return ()
+            lacking = f"No pictures: {error}"
+    return lambda *_, **__: (), lacking
 
 
 def _detail(finding: Finding, anchor: str, root: Path, draw: _Draw | None) -> dict[str, Any]:
@@ -277,17 +215,16 @@ def _detail(finding: Finding, anchor: str, root: Path, draw: _Draw | None) -> di
         "pair": pair,
         "op": name_of(case),
         "code": code,
-        "link": "" if code is None else link_of(code),
+        "link": code and link_of(code),
         "lines": [*filter(None, [pair.note, rules]), *pair_lines(pair), *counterexample_lines(case, pair)],
         # Unchanged: matplotlib escapes what it writes.
         "pictures": [picture._replace(svg=Markup(picture.svg)) for picture in pictures],  # noqa: S704 (our own)
         "undrawn": undrawn,
-        "wrong": [] if figure is None or figure.map is None else _worst_cells(figure.map),
+        "wrong": figure and figure.map and _worst_cells(figure.map),
         "path": path,
         "listed": _ops_near_the_blamed(path),
         "checks": [(check, code) for check in case.checks if (code := code_of_check(check)) is not None],
         "branches": branch_line(case) if case.seen.branches or case.seen.sides_unknown else "",
-        "seen": ", ".join(f"{name} x {count}" for name, count in sorted(case.seen.gradients_seen.items())),
         "source": next(filter(None, (_source(where, root) for where in sources)), None),
     }
 
@@ -320,7 +257,7 @@ def needs_slopes(pair: PairResult) -> bool:
     return bool(pair.numbers.kinks) or pair.status is Status.INCONCLUSIVE
 
 
-def _worst_cells(heat_map: HeatMap) -> list[dict[str, str]]:
+def _worst_cells(heat_map: HeatMap) -> list[tuple[float, int, int]]:
     """List the cells that are furthest off: the content of heat maps, for readers who can't see them."""
     cells = [
         (share, row, column)
@@ -328,17 +265,7 @@ def _worst_cells(heat_map: HeatMap) -> list[dict[str, str]]:
         for column, share in enumerate(line)
         if not share <= 1 or heat_map.verdicts[row][column] != "."
     ]
-    cells.sort(key=lambda cell: -cell[0] if not math.isnan(cell[0]) else -math.inf)
-    return [
-        {
-            "row": heat_map.rows[row],
-            "column": heat_map.columns[column],
-            "analytic": f"{heat_map.analytic[row][column]:.5g}",
-            "numeric": f"{heat_map.numeric[row][column]:.5g}",
-            "share": "-" if heat_map.verdicts[row][column] == "?" else f"{share:.2g}",
-        }
-        for share, row, column in cells[:_MOST_WRONG]
-    ]
+    return sorted(cells, key=lambda cell: -math.inf if math.isnan(cell[0]) else -cell[0])[:_MOST_WRONG]
 
 
 def _source(where: str, root: Path) -> dict[str, Any] | None:
@@ -360,16 +287,9 @@ def _source(where: str, root: Path) -> dict[str, Any] | None:
     with suppress(SyntaxError, TokenError):  # the file has changed since, or isn't Python
         block = inspect.getblock(block)
     start, stop = max(0, line - 1 - _BEFORE), min(line - 1 + len(block), line + _AFTER, len(lines))
-    width = len(str(stop))
-    shown = [
-        {
-            "number": f"{index + 1:>{width}}",
-            "text": layout.clean(lines[index].expandtabs(4)),
-            "is_marked": index + 1 == line,
-        }
-        for index in range(start, stop)
-    ]
-    return {"place": f"{path_from_root(file, root)}:{line}", "lines": shown}
+    shown = [(index + 1, layout.clean(lines[index].expandtabs(4))) for index in range(start, stop)]
+    place = f"{path_from_root(file, root)}:{line}"
+    return {"place": place, "line": line, "lines": shown, "width": len(str(stop))}
 
 
 _Side = tuple[str, Report]
@@ -395,10 +315,10 @@ def compare_to_html(old: _Side, new: _Side, findings: Sequence[BaselineFinding])
         changes.setdefault(finding.key, finding)
     before, after = _pairs(old[1]), _pairs(new[1])
     rows = [
-        _changed_row(key, before.get(key), after.get(key), changes.get(key))
+        (key, changes.get(key), (before.get(key), after.get(key)))
         for key in sorted({*before, *after, *changes})
     ]
-    rows.sort(key=lambda row: (not row["is_failure"], not row["change"]))
+    rows.sort(key=lambda row: row[1].is_failure if row[1] else -1, reverse=True)
     failed = sum(finding.is_failure for finding in findings)
     verdict = f"{layout.count(failed, 'change')} for the worse" if failed else "nothing is worse"
     facts = [report.facts for _, report in (old, new)]
@@ -412,23 +332,12 @@ def compare_to_html(old: _Side, new: _Side, findings: Sequence[BaselineFinding])
         facts=[(name, [side.get(name, "") for side in facts]) for name in dict.fromkeys(chain(*facts))],
         rows=rows,
         columns=_DIFF_COLUMNS,
-        statuses=dict.fromkeys(str(row["change"] or "same") for row in rows),
+        statuses=dict.fromkeys(change.change if change else "same" for _, change, _ in rows),
+        join_name=join_name,
+        number_cells=number_cells,
         footer=f"gradcheck {new[1].gradcheck_version}",
     )
 
 
 def _pairs(report: Report) -> dict[_Key, PairResult]:
     return {(*case.key, case.mode, pair.label): pair for case in report.cases for pair in case.pairs}
-
-
-def _changed_row(
-    key: _Key, before: PairResult | None, after: PairResult | None, change: BaselineFinding | None
-) -> dict[str, object]:
-    return {
-        "op": join_name(*key[:4]),
-        "pair": key[4],
-        "change": "" if change is None else str(change.change).replace("_", " "),
-        "is_failure": change is not None and change.is_failure,
-        "message": "" if change is None else change.message,
-        "sides": [(side.status, number_cells(side)[-1] or "-") if side else None for side in (before, after)],
-    }

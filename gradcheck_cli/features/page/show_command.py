@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gradcheck_cli import optional
-from gradcheck_cli.cli.options.case_options import PickedCases, picking_options
+from gradcheck_cli.cli.console import print_lines, terminal_width
+from gradcheck_cli.cli.options.case_options import PickedCases, handle_cases, picking_options
 from gradcheck_cli.errors import CaseFailedError, UsageError
 
 if TYPE_CHECKING:
@@ -24,20 +25,16 @@ _DRAWN = (".png", ".svg")
 _FORMS = (*_DRAWN, ".html")
 
 
-def _target(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    if value is None or value == TERMINAL:
-        return value
-    if Path(value).suffix not in _FORMS:
+def _target(value: str) -> str:
+    if value != TERMINAL and Path(value).suffix not in _FORMS:
         raise click.BadParameter(
             f"must end in {', '.join(_FORMS)}, or be - for the terminal, but got '{value}'."
         )
     return value
 
 
-def _index(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+def _index(value: str) -> tuple[int, ...]:
     """Read `0,0`; brackets and blanks around it are fine."""
-    if value is None:
-        return None
     text = value.strip().strip("[]()").strip(" ,")
     if not text:
         return ()
@@ -52,16 +49,16 @@ def _index(_ctx: click.Context, _parameter: click.Parameter, value: str | None) 
     "--output",
     "index",
     metavar="INDEX",
-    callback=_index,
+    type=_index,
     help="One element of the output, such as 0,0: its row, in the input's shape.",
 )
 @click.option(
     "--plot",
     "target",
     metavar="FILE",
-    callback=_target,
+    type=_target,
     help="Draw the pair into FILE (.png, .svg or .html): heat maps of both Jacobians and of the "
-    "error, and differences by step. -: draw blocks in the terminal.",
+    "error, and differences by step. -: print a letter for each element.",
 )
 @click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
@@ -86,8 +83,6 @@ def command(
     case can't be checked, 5 no spec matched.
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `show --help` shouldn't wait for them.
-    from gradcheck_cli.cli.console import terminal_width
-    from gradcheck_cli.cli.options.case_options import handle_cases
     from gradcheck_cli.features.page.page import PICTURES
 
     if target is not None and Path(target).suffix in _DRAWN:
@@ -171,12 +166,11 @@ def _page(result: CaseResult) -> str:
 
 
 def _print(result: CaseResult) -> None:
-    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width, uses_colour
     from gradcheck_cli.features.page.jacobian_text import heat_lines
     from gradcheck_cli.reporting.report_text import case_lines
 
     figure = result.pairs[0].figure
     lines = case_lines(result, width=terminal_width())
     if figure is not None and figure.map is not None:
-        lines += heat_lines(figure.map, coloured=uses_colour(sys.stdout))
-    print_lines(console_for(sys.stdout), lines)
+        lines += heat_lines(figure.map)
+    print_lines(lines)

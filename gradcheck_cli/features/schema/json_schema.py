@@ -8,16 +8,15 @@ from __future__ import annotations
 import json
 import types
 import typing
-from dataclasses import is_dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import click
 
-from gradcheck_cli.gate import BaselineFinding, Projection
 from gradcheck_cli.reporting.exchange.json_report import LAYOUTS, SCHEMA_VERSION, Object
-from gradcheck_cli.results import CaseError, CheckResult, PairResult, Report
-from gradcheck_cli.serial import Layout, written_fields
+from gradcheck_cli.results import Report
+from gradcheck_cli.serial import Layout, write, written_fields
 
 
 @click.command("schema")
@@ -27,30 +26,12 @@ from gradcheck_cli.serial import Layout, written_fields
 def command(*, is_report: bool) -> None:
     """Print the JSON Schema of the spec format, with which an editor completes and checks specs."""
     schema = report_schema() if is_report else json_schema()
-    click.echo(json.dumps(schema, indent=2, ensure_ascii=False))
+    click.echo(write(schema), nl=False)
 
 
-_NUMBER: Object = {"$ref": "#/$defs/number"}
-_TEXT: Object = {"type": "string"}
-_CODE: Object = {"type": ["string", "null"], "pattern": "^GC[0-9]{3}$"}
-# The schemas of what `LAYOUTS` writes in another form than the field's, or in addition to the fields.
-_SCHEMAS: dict[type, dict[str, Object]] = {
-    Report: {
-        "schema_version": {"const": SCHEMA_VERSION},
-        "exit_code": {"type": "integer"},
-        "summary": {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}},
-        "evaluations_per_element": _NUMBER,
-        "sides": {"type": "object", "properties": {"seen": {"type": "integer"}, "all": {"type": "integer"}}},
-    },
-    PairResult: {
-        "worst_ratio": {"anyOf": [_NUMBER, {"type": "null"}]},
-        "relative_error": {"anyOf": [_NUMBER, {"type": "null"}]},
-        "code": _CODE,
-    },
-    CheckResult: {"code": _CODE},
-    CaseError: {"code": _CODE},
-    BaselineFinding: {"code": _CODE, "failure": {"type": "boolean"}},
-}
+# Definitions, and the schemas of what `LAYOUTS` writes in another form than the field's, or in addition to
+# the fields.
+_PARTS = Path(__file__).with_name("report_parts.json")
 
 
 def report_schema() -> Object:
@@ -58,60 +39,50 @@ def report_schema() -> Object:
 
     Later versions may add fields, so unknown ones are allowed.
     """
-    definitions: dict[str, Object] = {
-        "number": {
-            "description": "A number; those that JSON has no word for are texts.",
-            "anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}],
-        },
-        "complex": {
-            "description": "A number, or [re, im].",
-            "anyOf": [
-                _NUMBER,
-                {"type": "array", "prefixItems": [_NUMBER, _NUMBER], "minItems": 2, "maxItems": 2},
-            ],
-        },
-    }
-    top = _schema_of_dataclass(Report, definitions)
-    return {"$schema": DIALECT, "title": "gradcheck report", **top, "$defs": definitions}
+    schema = _ReportSchema(json.loads(_PARTS.read_text("utf-8")))
+    top = schema.of_record(Report)
+    top["properties"]["schema_version"] = {"const": SCHEMA_VERSION}
+    return {"$schema": DIALECT, "title": "gradcheck report", **top, "$defs": schema.definitions}
 
 
-def _schema_of_dataclass(kind: type, definitions: dict[str, Object]) -> Object:
-    layout = LAYOUTS.get(kind, Layout())
-    written = {
-        name: hint for name, hint in written_fields(kind, layout).items() if name not in layout.left_out
-    }
-    properties = {name: _schema_of(hint, definitions) for name, hint in written.items()}
-    properties |= {name: {"type": ["string", "null"]} for name in layout.null}
-    properties |= _SCHEMAS.get(kind, {})
-    return {"type": "object", "properties": properties, "required": list(properties)}
+class _ReportSchema:
+    """Makes schemas of types, and collects definitions of dataclasses."""
 
+    def __init__(self, parts: dict[str, dict[str, Object]]) -> None:
+        self.definitions, self._computed, self._plain = parts.values()
 
-def _schema_of(kind: Any, definitions: dict[str, Object]) -> Object:  # noqa: ANN401, PLR0911 (a type; one for each kind)
-    origin, inner = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (typing.Union, types.UnionType):
-        if complex in inner:
-            return {"$ref": "#/$defs/complex"}
-        (only,) = [argument for argument in inner if argument is not type(None)]
-        return {"anyOf": [_schema_of(only, definitions), {"type": "null"}]}
-    if origin is tuple and inner[-1] is Ellipsis:
-        return {"type": "array", "items": _schema_of(inner[0], definitions)}
-    if origin is tuple:
-        items = [_schema_of(argument, definitions) for argument in inner]
-        return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
-    if origin is dict:
-        return {"type": "object", "additionalProperties": _schema_of(inner[1], definitions)}
-    if kind is Projection:
-        return {"type": "array", "prefixItems": [_NUMBER, _NUMBER], "minItems": 2, "maxItems": 2}
-    if is_dataclass(kind):
-        name = typing.cast("type", kind).__name__
-        if name not in definitions:
-            definitions[name] = {}  # it precedes the definitions that it refers to
-            definitions[name] = _schema_of_dataclass(typing.cast("type", kind), definitions)
+    def of_record(self, kind: type) -> Object:
+        """Return the schema of a dataclass."""
+        layout = LAYOUTS.get(kind, Layout())
+        written = written_fields(kind, layout)
+        properties = {name: self._of(hint) for name, hint in written.items() if name not in layout.left_out}
+        properties |= {name: {"type": ["string", "null"]} for name in layout.null}
+        properties |= self._computed.get(kind.__name__, {})
+        return {"type": "object", "properties": properties, "required": list(properties)}
+
+    def _of(self, kind: Any) -> Object:  # noqa: ANN401, PLR0911 (a type; one for each kind)
+        origin, inner = typing.get_origin(kind), typing.get_args(kind)
+        if origin in (typing.Union, types.UnionType):
+            if complex in inner:
+                return {"$ref": "#/$defs/complex"}
+            (only,) = [argument for argument in inner if argument is not type(None)]
+            return {"anyOf": [self._of(only), {"type": "null"}]}
+        if origin is tuple and inner[-1] is Ellipsis:
+            return {"type": "array", "items": self._of(inner[0])}
+        if origin is tuple:
+            items = list(map(self._of, inner))
+            return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
+        if origin is dict:
+            return {"type": "object", "additionalProperties": self._of(inner[1])}
+        name = kind.__name__
+        if name in self._plain:
+            return self._plain[name]
+        if issubclass(kind, Enum):
+            return {"enum": [member.value for member in kind]}
+        if name not in self.definitions:
+            self.definitions[name] = {}  # it precedes the definitions that it refers to
+            self.definitions[name] = self.of_record(kind)
         return {"$ref": f"#/$defs/{name}"}
-    if issubclass(kind, Enum):
-        return {"enum": [member.value for member in kind]}
-    plain = {bool: {"type": "boolean"}, int: {"type": "integer"}, float: _NUMBER, str: _TEXT}
-    return plain[kind]
 
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

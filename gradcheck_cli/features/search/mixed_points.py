@@ -22,6 +22,7 @@ from gradcheck_cli.spec.case import Case, InputSpec, kind_of
 from gradcheck_cli.spec.values.constraints import Interval, allowed_intervals, distribution_of
 from gradcheck_cli.spec.values.draw_values import draw
 from gradcheck_cli.spec.words import SOURCES
+from gradcheck_cli.visible import join_first
 
 Array = np.ndarray[Any, Any]
 
@@ -333,9 +334,7 @@ class MixedPoints:
                 elif number in self.specials:
                     other.append(f"{own} == {float(np.real(number)):g}")
                 names.setdefault(number, own)
-        facts = equal or other
-        more = f" and {len(facts) - _NAMED} more" if len(facts) > _NAMED else ""
-        return " and ".join(facts[:_NAMED]) + more
+        return join_first(equal or other, _NAMED, " and ")
 
     def _with_specials(self, tensor: InputSpec, pool: Array) -> Array:
         """Return a pool in which the special values that an input may have are frequent."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -12,7 +11,12 @@ import click
 from gradcheck_cli import hooks
 from gradcheck_cli.cli.options.case_options import NamedCases, naming_options, seed_option
 from gradcheck_cli.cli.options.configured import option_group
-from gradcheck_cli.cli.options.running_options import WorkerOptions, start_workers, worker_options
+from gradcheck_cli.cli.options.running_options import (
+    WorkerOptions,
+    print_report,
+    start_workers,
+    worker_options,
+)
 from gradcheck_cli.cli.options.typed_words import SpecPath
 
 if TYPE_CHECKING:
@@ -76,8 +80,7 @@ def command(ctx: click.Context, /, *, options: SearchOptions) -> None:
     or a bad spec, 3 a case can't be decided, 5 no spec matched, 130 interrupted.
     """  # noqa: D301 (click's mark for a paragraph that isn't to be wrapped)
     # Late imports: `search --help` shouldn't wait for them.
-    from gradcheck_cli.cli.console import console_for, print_lines, run_and_print, terminal_width
-    from gradcheck_cli.cli.options.running_options import print_report
+    from gradcheck_cli.cli.console import print_lines, run_and_print, terminal_width
     from gradcheck_cli.reporting.report_text import case_lines, closing_lines
     from gradcheck_cli.spec.case import Wanted, in_each_mode
     from gradcheck_cli.spec.load import load_cases
@@ -94,7 +97,7 @@ def command(ctx: click.Context, /, *, options: SearchOptions) -> None:
     report = run_and_print(workers, cases, lines_of)
     unwritten = 0
     if options.form == "table":
-        print_lines(console_for(sys.stdout), closing_lines(report, width))
+        print_lines(closing_lines(report, width))
     else:
         unwritten = print_report(options.form, report)
     if options.writes:

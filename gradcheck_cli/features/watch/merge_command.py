@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import click
 
-from gradcheck_cli.cli.console import go_on_without_output
+from gradcheck_cli.cli.console import go_on_without_output, print_lines, terminal_width
 from gradcheck_cli.cli.options.case_options import cache_option, default_cache
 from gradcheck_cli.cli.options.configured import SharingCommand
 from gradcheck_cli.cli.options.running_options import (
@@ -49,7 +49,6 @@ def command(  # noqa: PLR0913 (one argument per option)
     doesn't count as one without findings.
     """
     # Late imports: `merge --help` shouldn't wait for them.
-    from gradcheck_cli.cli.console import console_for, print_lines, terminal_width
     from gradcheck_cli.reporting.exchange.json_report import read_report
     from gradcheck_cli.reporting.report_text import case_lines, closing_lines
     from gradcheck_cli.running.selection import write_history
@@ -62,11 +61,10 @@ def command(  # noqa: PLR0913 (one argument per option)
     report = merge(report_by_file)
     width, unwritten = terminal_width(), 0
     if form == "table":
-        console = console_for(sys.stdout)
         for case in report.cases:
             if not (quiet and report.is_fine(case)):
-                print_lines(console, case_lines(case, width=width))
-        print_lines(console, closing_lines(report, width))
+                print_lines(case_lines(case, width=width))
+        print_lines(closing_lines(report, width))
     else:
         unwritten = print_report(form, report)
     for notice in report.notices:
@@ -115,14 +113,8 @@ def merge(reports: Mapping[str, Report]) -> Report:
         first,
         cases=tuple(judge_empty_pairs(case, cases) for case in cases),
         duration_s=sum(report.duration_s for report in several),
-        tensorflow_version=_join_versions(report.tensorflow_version for report in several),
-        gradcheck_version=_join_versions(report.gradcheck_version for report in several),
-        python_version=_join_versions(report.python_version for report in several),
-        machine=Machine(
-            _join_versions(report.machine.keras_version for report in several),
-            _join_versions(report.machine.numpy_version for report in several),
-            _join_versions(report.machine.platform for report in several),
-        ),
+        **_join_texts(several, "tensorflow_version", "gradcheck_version", "python_version"),
+        machine=Machine(**_join_texts([report.machine for report in several], *vars(first.machine))),
         interrupted=any(report.interrupted for report in several),
         policy=Policy(
             any(report.policy.strict for report in several),
@@ -163,22 +155,23 @@ def _merge_selections(reports: Sequence[Report], cases: Iterable[CaseResult]) ->
     selections = [report.selection for report in reports if report.selection is not None]
     if len(selections) < len(reports):
         return None
+    paths, options, modes, left_out = (
+        dict.fromkeys(item for selection in selections for item in getattr(selection, name))
+        for name in ("paths", "options", "modes", "left_out")
+    )
     done = {case.key for case in cases if case.pairs}
-    left_out = dict.fromkeys(key for selection in selections for key in selection.left_out if key not in done)
-    modes = dict.fromkeys(mode for selection in selections for mode in selection.modes)
-    options = dict.fromkeys(
-        word for selection in selections for word in selection.options if not word.startswith("--shard ")
-    )
     return Selection(
-        tuple(dict.fromkeys(path for selection in selections for path in selection.paths)),
-        tuple(options),
+        tuple(paths),
+        tuple(word for word in options if not word.startswith("--shard ")),
         tuple(modes) if all(selection.modes for selection in selections) else (),
-        tuple(left_out),
+        tuple(key for key in left_out if key not in done),
     )
 
 
-def _join_versions(versions: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(version for version in versions if version))
+def _join_texts(records: Sequence[object], *names: str) -> dict[str, Any]:
+    """Return what fields of several records say, each once, by the fields' names."""
+    said = {name: dict.fromkeys(getattr(record, name) for record in records) for name in names}
+    return {name: ", ".join(filter(None, texts)) for name, texts in said.items()}
 
 
 def _require_disjoint(reports: Mapping[str, Report]) -> None:

@@ -20,6 +20,7 @@ from gradcheck_cli.errors import CaseFailedError, GradcheckError
 from gradcheck_cli.results import CaseResult, FilesRead, Policy, has_empty_pairs, judge_empty_pairs
 from gradcheck_cli.running.run_loop import Ended, Workers
 from gradcheck_cli.spec.case import Case
+from gradcheck_cli.visible import join_first
 
 INTERRUPTED = 130
 Key = tuple[str, str, str, str]  # op, case, dtype and mode
@@ -69,7 +70,7 @@ def watch_command(
 
     def show(case: CaseResult) -> None:
         if not (params["quiet"] and policy.is_fine(case)):
-            print_lines(console, case_lines(case, width=terminal_width(), verbose=params["verbose"]))
+            print_lines(case_lines(case, width=terminal_width(), verbose=params["verbose"]), console)
 
     return watch(paths, read, _LastResults(workers, show, policy, mark))
 
@@ -97,9 +98,8 @@ def watch(paths: Sequence[str], read: Callable[[], Sequence[Case]], last: _LastR
                 took = time.perf_counter() - began
                 click.echo(_summary(len(todo), len(last.results), last.wrong, watched.count, took))
             changed = last.search(cases, watched) or watched.wait()
-            names = ", ".join(sorted(file.name for file in changed)[:_LISTED])
-            more = f" and {len(changed) - _LISTED} more" if len(changed) > _LISTED else ""
-            click.echo(f"\n-- {names}{more} changed")
+            names = join_first(sorted(file.name for file in changed), _LISTED)
+            click.echo(f"\n-- {names} changed")
     except KeyboardInterrupt:
         return last.policy.exit_code(last.results.values()) if last.results else INTERRUPTED
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from operator import methodcaller
@@ -151,19 +150,15 @@ LAYOUTS: serial.Layouts = {
 }
 
 
-def to_json(report: results.Report, exit_code: int | None = None) -> str:
-    """Render a report as JSON text that ends in a newline, without NaN or Infinity, which few readers accept.
-
-    Args:
-        exit_code: the process's exit code, if an option such as `--strict` changed it.
-    """
-    return json.dumps(to_dict(report, exit_code), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+def to_json(report: results.Report) -> str:
+    """Render a report as JSON text that ends in a newline, without NaN or Infinity, which few can read."""
+    return serial.write(report, LAYOUTS)
 
 
-def to_dict(report: results.Report, exit_code: int | None = None) -> Object:
+def to_dict(report: results.Report) -> Object:
     """Return the report as plain dictionaries, lists, strings and finite numbers."""
     content: Object = serial.plain(report, LAYOUTS)
-    return content if exit_code is None else {**content, "exit_code": exit_code}
+    return content
 
 
 def read_report(file: Path) -> results.Report:

@@ -1,4 +1,4 @@
-"""Lines of text that fit a width: cleaning, wrapping, and short numbers; and tables in GitHub's Markdown.
+"""Lines of text that fit a width: cleaning, wrapping, and short numbers; and text in GitHub's Markdown.
 
 Everything is a `rich.text.Text` or a plain string, never markup: an op named `[bold]` prints as it is.
 """
@@ -28,7 +28,7 @@ def lines_of(text: str) -> list[str]:
     return [clean(line.expandtabs(4)) for line in text.splitlines()] or [""]
 
 
-def wrap(text: str, *, width: int, indent: int, hanging: int = 2, style: str = "") -> list[Text]:
+def wrap(text: str, width: int, indent: int = 4, *, hanging: int = 2, style: str = "") -> list[Text]:
     """Wrap a message, keeping its own line breaks; words (paths, labels) are never broken.
 
     Args:
@@ -127,9 +127,6 @@ def count(amount: int, noun: str) -> str:
     return f"{amount:,} {noun}" if amount == 1 else f"{amount:,} {noun}s"
 
 
-# GitHub accepts a summary of 1 MiB per step, and drops a longer one completely; a row has at most some 500
-# bytes.
-MAX_ROWS = 800
 # Characters that CommonMark, its tables, or GitHub's references and emoji could interpret; at the start of a
 # line, lists and headings too.
 _SPECIAL = re.compile(r"[\\`*_\[\]|~#@!]|:(?=[\w+-]+:)|^[-+=]|(?<=^\d)[.)]")
@@ -139,24 +136,3 @@ def escape(text: str) -> str:
     """Return text so that Markdown shows it literally, also in a table's cell; lines are broken by `<br>`."""
     literal = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return "<br>".join(_SPECIAL.sub(r"\\\g<0>", line) for line in lines_of(literal))
-
-
-def table_lines(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lay out a table, followed by an empty line; its cells are Markdown."""
-    lines = [f"| {' | '.join(heading)} |", f"|{' --- |' * len(heading)}"]
-    lines += limit_rows([f"| {' | '.join(row)} |" for row in rows], "rows")
-    return [*lines, ""]
-
-
-def folded_lines(summary: str, heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lay out a table that is collapsed to its summary; nothing without rows."""
-    if not rows:
-        return []
-    return [f"<details><summary>{summary}</summary>", "", *table_lines(heading, rows), "</details>", ""]
-
-
-def limit_rows(lines: list[str], noun: str) -> list[str]:
-    """Cut off what is too long for a summary page, and say how much that is."""
-    if len(lines) <= MAX_ROWS:
-        return lines
-    return [*lines[:MAX_ROWS], "", f"... and {len(lines) - MAX_ROWS:,} more {noun}: see the JSON report."]

@@ -96,7 +96,7 @@ def _row(pair: PairResult, label: str, verdict: Text, column: int, width: int) -
         note = ""
     lines.append(row)
     if note:
-        lines += layout.wrap(note, width=width, indent=4)
+        lines += layout.wrap(note, width)
     return lines
 
 
@@ -105,7 +105,7 @@ def _fold(pair: PairResult, label: str, verdict: Text, width: int) -> list[Text]
     lines = [Text(f"  {label}  ") + verdict]
     note = _note(pair)
     if note:
-        lines += layout.wrap(note, width=width, indent=4)
+        lines += layout.wrap(note, width)
     if not pair.connected:
         lines.append(Text("    disconnected"))
     elif pair.status is not Status.SKIPPED and pair.numbers.elements and pair.judged_by.method != "none":
@@ -183,7 +183,7 @@ def _details(pair: PairResult, message: str, width: int, *, verbose: bool) -> li
         dtype = pair.judged_by.reference_dtype
         but_a_part = ", but for a part" if dtype == "float64" else ""
         judged = f"judged in {layout.clean(dtype)}{but_a_part}: {layout.clean(pair.judged_by.not_float64)}"
-        lines += layout.wrap(judged, width=width, indent=4)
+        lines += layout.wrap(judged, width)
     worst = pair.numbers.worst
     if pair.status not in (Status.PASSED, Status.SKIPPED, Status.UNEXPECTED_PASS) and worst is not None:
         where, *values = worst_element(pair, worst)
@@ -192,7 +192,7 @@ def _details(pair: PairResult, message: str, width: int, *, verbose: bool) -> li
             parts.append(f"off by {100 * pair.relative_error:.3g} %")
         lines += [Text(line) for line in layout.pack(parts, separator="   ", width=width, indent=11)]
     for diagnosis in pair.cause.diagnosis:
-        lines += layout.wrap(f"diagnosis: {diagnosis}", width=width, indent=4)
+        lines += layout.wrap(f"diagnosis: {diagnosis}", width)
     if message:
-        lines += layout.wrap(message, width=width, indent=4)
+        lines += layout.wrap(message, width)
     return lines

@@ -15,6 +15,7 @@ import numpy as np
 
 from gradcheck_cli.spec.case import Case, InputSpec
 from gradcheck_cli.spec.values.draw_values import draw, mirror, stream
+from gradcheck_cli.visible import join_first
 
 Array = np.ndarray[Any, Any]
 
@@ -73,8 +74,7 @@ def describe_values(case: Case, sample: int) -> str:
         shown = ", ".join(f"{number:.3g}" for number in flat[:_SHOWN])
         more = ", ..." if flat.size > _SHOWN else ""
         texts.append(f"{tensor.name} = [{shown}{more}]" if tensor.shape else f"{tensor.name} = {shown}")
-    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
-    return ", ".join(texts[:_SHOWN]) + more
+    return join_first(texts, _SHOWN)
 
 
 def describe_structure(case: Case) -> str:

@@ -16,6 +16,7 @@ from gradcheck_cli.spec.case import Case, InputSpec, Source
 from gradcheck_cli.spec.values.arrays import as_lists
 from gradcheck_cli.spec.values.draw_values import draw
 from gradcheck_cli.spec.yaml_tree import as_flow
+from gradcheck_cli.visible import cut, join_first
 
 Array = np.ndarray[Any, Any]
 Written = tuple[tuple[str, str], ...]  # what differs, such as `x[2]`, and its value in YAML
@@ -49,16 +50,14 @@ def _value(value: Any) -> str:  # noqa: ANN401 (an array, or a number of one)
 
 def point_text(written: Written) -> str:
     """Return a point for a message, with long values shortened: `x[2] = 37.2`."""
-    texts = [f"{what} = {_shorten(value)}" for what, value in written[:_WRITTEN]]
-    more = f" and {len(written) - _WRITTEN} more" if len(written) > _WRITTEN else ""
-    return "; ".join(texts) + more
+    return join_first([f"{what} = {_shorten(value)}" for what, value in written], _WRITTEN, "; ")
 
 
 def _shorten(value: str) -> str:
     try:
         return f"{float(value):.6g}"
     except ValueError:
-        return value if len(value) <= _SHOWN else f"{value[:_SHOWN]}..."
+        return cut(value, _SHOWN)
 
 
 def point_lines(case: Case, written: Written) -> list[str]:

@@ -393,9 +393,7 @@ def exported_names(definition: Any, exported: Any, arguments: dict[str, Any]) ->
     their order.
     """
     parameters = list(inspect.signature(exported).parameters)
-    inferred = {
-        name for arg in definition.input_arg for name in (arg.type_attr, arg.number_attr, arg.type_list_attr)
-    }
+    inferred = private_graphs.inferred_attrs(definition)
     own_names = [arg.name for arg in definition.input_arg]
     own_names += [attr.name for attr in definition.attr if attr.name not in inferred]
     renamed = [name for name in own_names if name not in parameters]

@@ -160,6 +160,13 @@ def op_types() -> frozenset[str]:
     return frozenset(definition.name for definition in definitions.op)
 
 
+def inferred_attrs(definition: Any) -> set[str]:
+    """Return the attrs of an OpDef that follow from the inputs."""
+    return {
+        name for arg in definition.input_arg for name in (arg.type_attr, arg.number_attr, arg.type_list_attr)
+    }
+
+
 def apply_op(op_type: str, arguments: Mapping[str, Any]) -> Any:
     """Create an op of any type in the current graph, with inputs and attrs by their OpDef names.
 
@@ -167,9 +174,7 @@ def apply_op(op_type: str, arguments: Mapping[str, Any]) -> Any:
     default: `None` stands for the default. Attrs that follow from the inputs must be left out.
     """
     definition = op_def_registry.get(op_type)
-    inferred = {
-        name for arg in definition.input_arg for name in (arg.type_attr, arg.number_attr, arg.type_list_attr)
-    }
+    inferred = inferred_attrs(definition)
     defaults = {
         attr.name: None
         for attr in definition.attr

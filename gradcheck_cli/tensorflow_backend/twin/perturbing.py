@@ -167,11 +167,15 @@ def _quotient(place: Any, value: Any, first: Any, second: Any) -> Any:
 
 
 def _constant(place: Any, value: Any, unit: Any) -> Any:
-    """Move rounded numbers of a narrower dtype by its unit roundoff: not integers, nor what has few bits."""
+    """Move rounded numbers of a narrower dtype: not integers, nor what has few bits.
+
+    A unit roundoff is the largest rounding error that a number can have, and twice a movement is allowed for.
+    Three quarters of it leave two roundings, which no constant can have, outside of the bound.
+    """
     most = tf.cast(-tf.math.log(unit) / (4 * np.log(2.0)), tf.int64)
     step = tf.bitwise.left_shift(tf.constant(1, tf.int64), 53 - most) - 1
     few = tf.equal(tf.bitwise.bitwise_and(tf.bitcast(value, tf.int64), step), 0)
-    moved = value * (1 + unit * tf.cast(_direction(tf.bitcast(value, tf.int64), place), tf.float64))
+    moved = value * (1 + 0.75 * unit * tf.cast(_direction(tf.bitcast(value, tf.int64), place), tf.float64))
     return tf.where(few | tf.equal(value, tf.math.rint(value)) | ~tf.math.is_finite(value), value, moved)
 
 
@@ -280,7 +284,8 @@ class _Body:
         inputs = self._floating_inputs(node)
         copy = self._copy(node, inputs)
         name = tensor if copy == node.name else copy + tensor[len(node.name) :]
-        if dtype in self.whole.dtypes and not _EXACT.fullmatch(node.op) and not self.whole.calls(node):
+        rounds = not _EXACT.fullmatch(node.op) or (node.op == "Cast" and _narrows(inputs[0][2], dtype))
+        if dtype in self.whole.dtypes and rounds and not self.whole.calls(node):
             operands = [self.names.get(each, each) for _, each, of in inputs if of == dtype]
             name = self._move_result(node.op, name, dtype, operands)
         return name
@@ -313,7 +318,7 @@ class _Body:
         return str(copy.name)
 
     def _move_result(self, op_type: str, name: str, dtype: Any, operands: Sequence[str]) -> str:
-        rule: Callable[..., Any] = _short if _WHOLE.fullmatch(op_type) else _plain
+        rule: Callable[..., Any] = _short if _WHOLE.fullmatch(op_type) or op_type == "Cast" else _plain
         if dtype.is_complex:
             return self._add(_plain, name, dtype)
         if _OF_ONE.fullmatch(op_type):
@@ -351,6 +356,11 @@ class _Body:
         node.attr["Tout"].list.type.append(dtype.as_datatype_enum)
         self.made.append(node)
         return f"{node.name}:output:0" if self.function else f"{node.name}:0"
+
+
+def _narrows(source: Any, target: Any) -> bool:
+    """Whether a cast from one dtype to another rounds."""
+    return source in _BITS and target in _BITS and _BITS[source][1] > _BITS[target][1]
 
 
 def _may_move(dtype: Any) -> bool:

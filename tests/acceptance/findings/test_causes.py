@@ -7,13 +7,11 @@ import io
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "audit"))
-from causes import causes
+from tests.audit.causes import causes
 
 pytestmark = pytest.mark.once  # pages: what TensorFlow itself prints
 

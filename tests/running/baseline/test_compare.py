@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from flat_results import altered, make_case, make_pair
 
 from gradcheck_cli.features.baseline.lock import Extent, LockedPair, compare, is_same, locked_pairs_of
 from gradcheck_cli.gate import Change, Fingerprint, Projection, Tolerance
 from gradcheck_cli.results import Status, WorstElement
+from tests.support.flat_results import altered, make_case, make_pair
 
 
 def print_of(analytic, forward):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from flat_results import make_case, make_pair
 
 from gradcheck_cli.features.baseline.lock import Expected, LockedPair
 from gradcheck_cli.features.watch.merge_command import merge
 from gradcheck_cli.gate import Selection
 from gradcheck_cli.results import Report, Status
+from tests.support.flat_results import make_case, make_pair
 
 
 def entry(op="huber", mode="graph", spec="specs/huber.yaml"):

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from flat_results import make_case, make_pair
 
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.load import load_mapping
+from tests.support.flat_results import make_case, make_pair
 
 
 @pytest.fixture
