@@ -124,19 +124,6 @@ def place_of_branch(op: Any) -> str:
     return library
 
 
-def is_guard_of_tensorflow(op: Any) -> bool:
-    """Whether TensorFlow's `reduce_logsumexp` asked for an op, or another function of its own.
-
-    Of an op that was read from a file, only the name scope is known.
-    """
-    for frame in reversed(frames_of(op)):
-        if "/tensorflow/" not in frame.filename:
-            break
-        if _OPS in frame.filename and not Path(frame.filename).name.startswith("gen_"):
-            return True
-    return "ReduceLogSumExp/" in op.name
-
-
 _OPS = "/tensorflow/python/ops/"
 
 # Files that an op's creation passes through after the line that asks for it; nobody looks for these lines.

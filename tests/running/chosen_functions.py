@@ -160,3 +160,15 @@ always_right = _wrong_where(
 def product_by_logs(x, *, sign=1.0, start=0.0):
     """A product by logarithms: TensorFlow's gradient of it isn't finite where two factors are 0."""
     return tf.exp(tf.reduce_sum(tf.math.log(sign * x + start), -1))
+
+
+@tf.custom_gradient
+def takes_larger_far_out(x):
+    """The same sum twice: far out, its gradient takes the larger of both upstreams."""
+
+    def gradient(dy):
+        larger = tf.where(tf.abs(dy[0]) > tf.abs(dy[1]), dy[0], dy[1])
+        is_far = tf.reduce_any(tf.abs(x) / 4.0 > 2.5)
+        return tf.where(is_far, larger, dy[0] + dy[1]) * tf.cos(x)
+
+    return tf.stack([tf.reduce_sum(tf.sin(x))] * 2), gradient

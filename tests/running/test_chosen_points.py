@@ -219,3 +219,11 @@ def test_a_threshold_far_from_the_samples_is_asked_about(dtype):
     assert (
         "If x goes that far, say so (`uniform: {low: -20, high: 20}`): then it is a mismatch." in pair.message
     )
+
+
+def test_a_check_that_fails_far_out_alone_asks_about_the_range():
+    result = run("takes_larger_far_out")
+    assert result.status is Status.INCONCLUSIVE
+    (pair,) = result.pairs
+    assert (pair.undecided, "the gradient is wrong. If x goes that far" in pair.message) == ("range", True)
+    assert Status.MISMATCHED not in {check.status for check in result.checks}

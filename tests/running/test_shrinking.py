@@ -13,7 +13,7 @@ def shrunk(is_wrong, inside=lambda points: points):
     start = START.copy()
     start[7] = 5.123456
     assert is_wrong(start)
-    found = shrink(start, is_wrong, inside)
+    found = shrink(start, np.zeros(20), is_wrong, inside)
     assert is_wrong(found)
     return found
 
@@ -26,14 +26,20 @@ def test_what_plays_no_part_becomes_zero():
 
 def test_bounds_are_kept():
     found = shrunk(lambda x: x[7] > 4.7, lambda points: np.clip(points, 0.25, None))
-    assert set(found) == {1.0, 5.0}  # the simplest that are allowed
+    assert set(found) == {0.25, 5.0}  # the nearest that are allowed
 
 
 def test_several_that_belong_together():
     start = np.array([3.3, 3.3, 1.7])
-    found = shrink(start, lambda x: bool(x[0] == x[1] != 0), lambda points: points)
-    assert found.tolist() == [3.0, 3.0, 0.0]
+    found = shrink(start, np.zeros(3), lambda x: bool(x[0] == x[1] > 1), lambda points: points)
+    assert found.tolist() == [1.02, 1.02, 0.0]
+
+
+def test_what_is_left_is_as_near_as_it_can_be():
+    home = np.full(3, 0.4)
+    found = shrink(START[:3] + 40.0, home, lambda x: x[1] > 4.7, lambda points: points)
+    assert found.tolist() == [0.4, 5.0, 0.4]
 
 
 def test_a_judge_without_time_says_no():
-    assert (shrink(START, lambda _: False, lambda points: points) == START).all()
+    assert (shrink(START, 0 * START, lambda _: False, lambda points: points) == START).all()

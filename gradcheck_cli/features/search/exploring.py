@@ -23,11 +23,12 @@ from gradcheck_cli.checking.ops.operation import GradientFormError, Opening, ope
 from gradcheck_cli.checking.verdicts.chosen_points import MATTERS, failed_checks, with_notes, wrong_pairs
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.features.search.branches.graph_branches import Side
 from gradcheck_cli.features.search.branches.point_field import (
     FINER,
     STEP,
     PointField,
-    Side,
+    PointsSeen,
     Suspicion,
     is_smooth,
     matches,
@@ -38,7 +39,7 @@ from gradcheck_cli.features.search.mixed_points import MixedPoints, reach_of
 from gradcheck_cli.features.search.shrinking import shrink
 from gradcheck_cli.results import GREEN, PairResult, Status
 from gradcheck_cli.spec.case import first_order_alone
-from gradcheck_cli.spec.values.points import describe_point, point_lines, point_text
+from gradcheck_cli.spec.values.points import Written, describe_point, point_lines, point_text
 from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend.openers import GraphOpener
 
@@ -46,11 +47,6 @@ Array = np.ndarray[Any, Any]
 Point = Mapping[int, Array]
 
 _SHARE = 0.25  # of the remaining time, for one call
-_FADING = 0.5  # a point's time falls by this factor at most: the first call also builds the function
-
-
-def _now() -> float:
-    return clock.now()
 
 
 @dataclass
@@ -58,9 +54,9 @@ class Pace:
     """A limited time, how long points take in it, and so how many a call may take: nothing interrupts it."""
 
     seconds: float = math.inf  # how long it is; infinite if only counts matter
-    clock: Callable[[], float] = _now  # tells the time; by default processor time
+    clock: Callable[[], float] = clock.now  # tells the time; by default processor time
     began: float = field(init=False)  # when it began
-    point: float = 0.0  # how many seconds a point takes
+    point: float = 0.0  # how many seconds a point took in the last call
 
     def __post_init__(self) -> None:
         """Begin."""
@@ -83,18 +79,18 @@ class Pace:
         """Measure how long this many points take."""
         before = self.clock()
         yield
-        self.point = max((self.clock() - before) / max(1, count), _FADING * self.point)
+        self.point = (self.clock() - before) / max(1, count)
 
 
 _SUSPICIOUS = 3e-5  # the least relative disagreement of gradient and differences that is judged
 _USUAL = 30.0  # times their disagreement at most points, where all is right
 _JUDGED = 10**9  # where the indices of judged points start
 _DOUBTED = 32  # points of a batch that are compared again
+_OTHER = 12_000  # added to a point's index where it is looked at again: another upstream
 _WORK = 4  # points that the judge may evaluate for each that is looked at
 _CLOSE = 1e-3  # spreads: two values that near may be at a tie as far as differences show
 _NEARER = 24  # points that are judged to find one nearer to the sample point
-_SIMPLER = 10.0  # seconds for simpler ones in a search, or what is left, or a part of its time
-_LONGER = 0.1  # that part
+_LONGER = 0.1  # the part of a search's time that it may take longer for that
 RIGHT = GREEN | {Status.SKIPPED}
 ERRORS = (CaseFailedError, CaseSkippedError, GradientFormError)
 
@@ -103,8 +99,8 @@ ERRORS = (CaseFailedError, CaseSkippedError, GradientFormError)
 class Candidate:
     """A point for the judge."""
 
-    strength: float  # the larger, the sooner
-    point: dict[int, Array]  # the inputs that differ from the first sample point
+    point: Point  # the inputs that differ from the first sample point
+    strength: float = 0.0  # the larger, the sooner
     taken: frozenset[Side] = frozenset()  # the sides that it takes
     may_have_kink: bool = False  # there, as values are special, or slopes on both sides differ
     is_spoilt: bool = False  # whether the gradient isn't finite there
@@ -112,11 +108,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class WrongPoint:
-    """A point at which a gradient is wrong."""
+    """A point that was judged, and what is wrong there."""
 
     point: Point
     findings: Findings  # the judge's
-    question: str = ""  # what is asked where the point lies farther than the spec says; empty if it doesn't
+    pairs: Mapping[str, PairResult]  # those that are wrong, by label
     note: str = ""  # what is special there
 
 
@@ -134,7 +130,6 @@ class Exploration:
     judged: int = 0  # how many of them went to the judge
     judgement: float = 0.0  # how long it takes to judge a point
     evaluated: int = 0  # how many points the judge evaluated
-    alone: float = math.inf  # how long it takes to look at one point by itself
     largest: float = 0.0  # the largest disagreement of gradient and differences
     spoilt: int = 0  # at how many points the gradient wasn't finite, although the function was
     wrong: WrongPoint | None = None  # a point at which a gradient is wrong
@@ -187,16 +182,15 @@ class Exploration:
             CaseFailedError: a call raises.
         """
         for sample in samples:
-            before = self.pace.clock()
             with self.pace.timed(1), self.opener.at(sample):
                 looked = self.field.look(self.first.traced.at.stacked([sample]), [sample])
-            self.alone = self.pace.clock() - before
-            self._see(looked.taken[0])
-            self.within |= looked.taken[0]
+            sides = looked.sides([0])
+            self._see(sides)
+            self.within |= sides
 
-    def _see(self, taken: Collection[Side]) -> None:
+    def _see(self, sides: Collection[Side]) -> None:
         """Count the sides that points take at which a gradient was tested."""
-        self.field.seen |= set(taken) if self.labels else set()
+        self.field.seen |= set(sides) if self.labels else set()
 
     def excuse_faults(self) -> Iterator[str]:
         """Yield which excuses for unseen sides aren't true, in words."""
@@ -241,19 +235,12 @@ class Exploration:
 
     def _compare(self, points: dict[int, Array], count: int) -> None:
         """Compare gradient and differences at some points, and keep those that go on to disagree."""
-        looked = self.field.look(points, range(count))
+        looked, suspicion = self._suspect(points, range(count), STEP)
         self.points += count
         vectors = self.mixed.free.pack(points)
-        self.within.update(*(looked.taken[row] for row in np.flatnonzero(self.mixed.are_ordinary(vectors))))
-        if not self.may_compare:
+        self.within |= looked.sides(self.mixed.are_ordinary(vectors))
+        if suspicion is None:
             return
-        suspicion = suspect(
-            self.differenced,
-            looked,
-            points,
-            self.mixed.differenced,
-            (self.generator, STEP, np.arange(count)),
-        )
         threshold = max(self.threshold, min(_USUAL * float(np.median(suspicion.disagreement)), 0.1))
         self.largest = max(self.largest, float(suspicion.disagreement.max(initial=0.0)))
         self.spoilt += int(suspicion.is_spoilt.sum())
@@ -262,20 +249,30 @@ class Exploration:
         matters = slopes > MATTERS * np.median(slopes) / np.maximum(suspicion.disagreement, threshold)
         doubtful = np.flatnonzero(matters & (suspicion.disagreement > threshold) | suspicion.is_spoilt)
         rows = self._persisting(points, doubtful[:_DOUBTED], suspicion, threshold)
-        agreeing = set(range(count)) - {*rows, *doubtful[_DOUBTED:]}
-        self._see(set().union(*(looked.taken[row] for row in agreeing)))
+        agrees = np.ones(count, bool)
+        agrees[[*rows, *doubtful[_DOUBTED:]]] = False
+        self._see(looked.sides(agrees))
         special = self.mixed.free.ties(vectors, _CLOSE) | np.isin(vectors, self.mixed.specials)
         may_have_kink = suspicion.is_bent | special.any(axis=1)
         self.candidates += [
             Candidate(
-                float(suspicion.disagreement[row]),
                 _point_at(points, row),
-                frozenset(looked.taken[row]),
+                float(suspicion.disagreement[row]),
+                looked.sides([row]),
                 bool(may_have_kink[row]),
                 bool(suspicion.is_spoilt[row]),
             )
             for row in rows
         ]
+
+    def _suspect(
+        self, points: dict[int, Array], seeds: Sequence[int], step: float
+    ) -> tuple[PointsSeen, Suspicion | None]:
+        """Look at points, and compare gradients and differences there, if they can be compared."""
+        looked = self.field.look(points, seeds)
+        moving = self.generator, step, np.array(seeds)
+        free = self.mixed.differenced
+        return looked, suspect(self.differenced, looked, points, free, moving) if self.may_compare else None
 
     def _persisting(
         self, points: dict[int, Array], rows: Array, before: Suspicion, threshold: float
@@ -285,17 +282,17 @@ class Exploration:
         A gradient that isn't finite counts where the function is smooth.
         """
         own = {index: stack[rows] for index, stack in points.items()}
-        if not len(rows):
-            return rows
         with suppress(*ERRORS):
-            looked = self.field.look(own, [10_000 + int(row) for row in rows])
-            again = suspect(
-                self.differenced, looked, own, self.mixed.differenced, (self.generator, STEP / FINER, rows)
+            again = (
+                self._suspect(own, [_OTHER + int(row) for row in rows], STEP / FINER)[1]
+                if len(rows)
+                else None
             )
-            is_spoilt = again.is_spoilt & before.is_spoilt[rows]
-            if is_spoilt.any():
-                is_spoilt &= is_smooth(self.differenced, own, self.mixed.differenced)
-            return rows[(again.disagreement > threshold) | is_spoilt]
+            if again is not None:
+                is_spoilt = again.is_spoilt & before.is_spoilt[rows]
+                if is_spoilt.any():
+                    is_spoilt &= is_smooth(self.differenced, own, self.mixed.differenced)
+                return rows[(again.disagreement > threshold) | is_spoilt]
         return rows[:0]
 
     # Judging them.
@@ -305,96 +302,73 @@ class Exploration:
 
         Right gradients disagree at kinks. So every other one is a point without, where there is one.
         """
-
-        def queue(*, spoilt: bool, kink: bool) -> list[Candidate]:
-            own = [each for each in self.candidates if (each.is_spoilt, each.may_have_kink) == (spoilt, kink)]
-            return sorted(own, key=lambda candidate: -candidate.strength)
-
-        turns = [
-            turn
-            for spoilt in (True, False)
-            for turn in zip_longest(queue(spoilt=spoilt, kink=False), queue(spoilt=spoilt, kink=True))
-        ]
+        ranked = sorted(self.candidates, key=lambda own: (not own.is_spoilt, -own.strength))
+        queues = ([own for own in ranked if own.may_have_kink is kink] for kink in (False, True))
         self.candidates = []
-        return [candidate for turn in turns for candidate in turn if candidate is not None]
+        return [candidate for turn in zip_longest(*queues) for candidate in turn if candidate is not None]
 
     def judge(self, candidate: Candidate) -> bool:
         """Judge a point; return whether a pair is unexpectedly wrong there, and count its sides as tested."""
         # A sum of upstreams shows what single elements hide: a gradient that takes their maximum at a tie.
         is_asked = not candidate.is_spoilt and not self.is_narrow
-        at_point = self.judge_at(candidate.point, frozenset({"linearity"} if is_asked else ()))
-        wrong: set[str] = set()
-        if at_point is not None:
-            wrong = self.labels & self.wrong_pairs(at_point).keys()
-            if (
-                (wrong or failed_checks(at_point, self.findings))
-                and not self._is_singular(candidate, at_point, wrong)
-                and not self._is_meant(candidate, wrong)
-            ):
-                moved = self._moved(WrongPoint(candidate.point, at_point))
-                shown = candidate.point if self.is_search else dict(moved.point)
-                note = self._describe_where(replace(candidate, point=shown), wrong)
-                self.wrong = replace(moved, question=self._ask(moved), note=note)
-                self.field.seen |= candidate.taken
-                return True
-            statuses = {pair.status for pair in at_point.pairs}
-            if not wrong and Status.PASSED in statuses and statuses <= RIGHT:
-                self.field.seen |= candidate.taken
-        return False
+        at_point = self._judge_at(candidate.point, frozenset({"linearity"} if is_asked else ()))
+        if at_point is None:
+            return False
+        is_wrong = bool(at_point.pairs or failed_checks(at_point.findings, self.findings))
+        if is_wrong and not self._is_singular(at_point) and not self._is_meant(candidate, at_point):
+            moved = self._move(at_point)
+            self.wrong = replace(moved, note=self._describe_where(moved))
+        statuses = {pair.status for pair in at_point.findings.pairs}
+        if self.wrong or (not at_point.pairs and Status.PASSED in statuses and statuses <= RIGHT):
+            self.field.seen |= candidate.taken
+        return self.wrong is not None
 
-    def judge_at(self, point: Point, checks: frozenset[str] = frozenset()) -> Findings | None:
+    def _judge_at(self, point: Point, checks: frozenset[str] = frozenset()) -> WrongPoint | None:
         """Return what the judge finds at a point; `None` if it can't be judged."""
         self.judged += 1
         before = self.pace.clock()
         at_point = None
         with suppress(*ERRORS), clock.count_work() as work:
-            at_point = check_at(self.opener, point, _JUDGED + self.judged, checks)
+            findings = check_at(self.opener, point, _JUDGED + self.judged, checks)
+            pairs = wrong_pairs(findings, self.findings)
+            at_point = WrongPoint(
+                point, findings, {label: pairs[label] for label in pairs.keys() & self.labels}
+            )
         self.evaluated += work.points
         self.opener.state.chosen.pop(_JUDGED + self.judged, None)
         self.judgement = max(self.pace.clock() - before, self.judgement / 2)
         return at_point
 
-    def _moved(self, wrong: WrongPoint) -> WrongPoint:
-        """Return a wrong point that is nearer to the first sample point; in a search, a simpler one."""
-        free, stacked = self.mixed.free, _stacked(wrong.point)
+    def _move(self, wrong: WrongPoint) -> WrongPoint:
+        """Return a wrong point that is nearer to the first sample point."""
+        free, point = self.mixed.free, wrong.point
         if not free.size:
             return wrong
-        home, tries = None, _NEARER
-        if self.is_search:
-            left = min(_SIMPLER, max(self.pace.left, _LONGER * self.pace.seconds))
-            tries = int(left / max(self.judgement, 1e-3))
-        else:
-            home = free.pack({part.index: np.asarray(self._base[part.index])[None] for part in free.parts})[0]
+        start, home = free.vector(point), free.vector(dict(enumerate(self._base)))
+        left = max(self.pace.left, _LONGER * self.pace.seconds)
+        tries = min(_NEARER, left / max(self.judgement, 1e-3))
 
         def is_wrong(vector: Array) -> bool:
             nonlocal wrong, tries
             tries -= 1
-            if tries < 0:
-                return False
-            point = _point_at(free.unpack(vector[None], free.others(stacked)), 0)
-            at_point = self.judge_at(point)
-            is_so = at_point is not None and bool(self.labels & self.wrong_pairs(at_point).keys())
-            if at_point is not None and is_so:
-                wrong = WrongPoint(point, at_point)
-            return is_so
+            at_point = self._judge_at(free.at(vector, point)) if tries >= 0 else None
+            if at_point is not None and at_point.pairs:
+                wrong = at_point
+            return wrong is at_point
 
         # What is wrong within what would be drawn is no question about the range.
-        start = free.pack(stacked)[0]
-        near = self.mixed.draw_near(start)
+        near = self.mixed.draw_near(start[None])[0]
         start = near if not np.array_equal(near, start) and is_wrong(near) else start
-        shrink(start, is_wrong, free.clip, home)
+        shrink(start, home, is_wrong, free.clip)
         return wrong
 
-    def _ask(self, wrong: WrongPoint) -> str:
+    def _ask(self, wrong: WrongPoint, point: Written) -> str:
         """Return what is asked about a wrong point farther out than the spec says; empty for any other."""
         asked = "" if self.is_search else self.mixed.describe_range(wrong.point)
-        if not asked:
-            return ""
-        pairs = self.wrong_pairs(wrong.findings).values()
-        worst = max((pair.relative_error or 0.0 for pair in pairs), default=0.0)
+        worst = max((pair.relative_error or 0.0 for pair in wrong.pairs.values()), default=0.0)
         off = f"off by {100 * worst:.3g} %" if worst else "wrong"
-        point = describe_point(self.opener.case, self._base, wrong.point)
-        return f"right at the sample points; at {point_text(point)} the gradient is {off}. {asked}"
+        told = f"right at the sample points; at {point_text(point)} the gradient is {off}. {asked}"
+        return told if asked else ""
 
     @property
     def _base(self) -> Sequence[Array]:
@@ -402,7 +376,7 @@ class Exploration:
         base: Sequence[Array] = self.first.traced.at.point
         return base
 
-    def _is_singular(self, candidate: Candidate, at_point: Findings, wrong: set[str]) -> bool:
+    def _is_singular(self, at_point: WrongPoint) -> bool:
         """Whether gradients are right again beside a point, so that only a search reports such a fault.
 
         Equal rows make a matrix singular. TensorFlow's own gradients of several ops that have a kink there
@@ -414,16 +388,19 @@ class Exploration:
         """
         if self.is_search:
             return False
-        pairs = [pair for pair in at_point.pairs if pair.label in wrong or not wrong]
+        pairs = [
+            pair for pair in at_point.findings.pairs if pair.label in at_point.pairs or not at_point.pairs
+        ]
         is_nonfinite = all(pair.mismatch == "nonfinite" for pair in pairs)
         if is_nonfinite and self.is_narrow:
             return True
         if all(self.is_of_tensorflow(pair) for pair in pairs):
-            return not self._is_wrong_beside(candidate, wrong, 0.1)
+            return not self._is_wrong_beside(at_point, 0.1)
+        stacked = {index: np.asarray(value)[None] for index, value in at_point.point.items()}
         return (
             is_nonfinite
-            and not is_smooth(self.differenced, _stacked(candidate.point), self.mixed.free)[0]
-            and not self._is_wrong_beside(candidate, wrong)
+            and not is_smooth(self.differenced, stacked, self.mixed.free)[0]
+            and not self._is_wrong_beside(at_point)
         )
 
     def is_of_tensorflow(self, pair: PairResult) -> bool:
@@ -435,31 +412,26 @@ class Exploration:
         written = self.opener.written_ops(self.first, output, input_index)
         return written is not None and not written
 
-    def _is_meant(self, candidate: Candidate, wrong: set[str]) -> bool:
+    def _is_meant(self, candidate: Candidate, at_point: WrongPoint) -> bool:
         """Whether the spec excuses a side here that only special values take: those of a mask, say."""
-        sides = candidate.taken.intersection(self.field.sides)
         globs = [glob for glob, _ in self.opener.case.judging.unreached]
-        is_excused = any(matches(side, glob) for side in sides for glob in globs)
-        return is_excused and not self._is_wrong_beside(candidate, wrong)
+        is_excused = any(matches(side, glob) for side in candidate.taken for glob in globs)
+        return is_excused and not self._is_wrong_beside(at_point)
 
-    def wrong_pairs(self, at_point: Findings) -> dict[str, PairResult]:
-        """Return the pairs that are wrong at a chosen point, by label; see `wrong_pairs`."""
-        return wrong_pairs(at_point, self.findings)
-
-    def _is_wrong_beside(self, candidate: Candidate, wrong: set[str], spreads: float = _CLOSE) -> bool:
+    def _is_wrong_beside(self, at_point: WrongPoint, spreads: float = _CLOSE) -> bool:
         """Whether the same pairs are wrong beside a point, by up to this many spreads in each component."""
-        free, stacked = self.mixed.free, _stacked(candidate.point)
-        vectors = free.pack(stacked)
-        moved = vectors + spreads * free.spreads * self.generator.uniform(-1, 1, vectors.shape)
+        free = self.mixed.free
+        moved = free.vector(at_point.point)[None]
+        moved += spreads * free.spreads * self.generator.uniform(-1, 1, moved.shape)
         # A limit throws components back.
-        inside = free.clip(2 * free.clip(moved) - moved)
-        beside = self.judge_at(_point_at(free.unpack(inside, free.others(stacked)), 0))
-        return beside is None or bool(wrong & self.wrong_pairs(beside).keys())
+        inside = free.clip(2 * free.clip(moved) - moved)[0]
+        beside = self._judge_at(free.at(inside, at_point.point))
+        return beside is None or bool(at_point.pairs.keys() & beside.pairs.keys())
 
-    def _describe_where(self, candidate: Candidate, wrong: set[str]) -> str:
+    def _describe_where(self, at_point: WrongPoint) -> str:
         """Say what is special at a wrong point, if the gradient is right beside it."""
-        text = self.mixed.describe_specials(candidate.point)
-        if not text or self._is_wrong_beside(candidate, wrong):
+        text = self.mixed.describe_specials(at_point.point)
+        if not text or self._is_wrong_beside(at_point):
             return ""
         return (
             f"only where {text}: it is right as soon as these values move. Either a guard for this value is "
@@ -473,11 +445,12 @@ class Exploration:
             return
         at_point, case = self.wrong.findings, self.opener.case
         point = describe_point(case, self._base, self.wrong.point)
-        wrong, question = self.wrong_pairs(at_point), self.wrong.question
+        wrong, question = self.wrong.pairs, self._ask(self.wrong, point)
         note = "at a point where gradient and differences disagree; right at the sample points"
         lines = [note, *([self.wrong.note] if self.wrong.note else []), *point_lines(case, point)]
         # One question for each case.
-        told = {max(wrong, key=lambda label: wrong[label].error)} if question else wrong.keys()
+        worst = max(wrong, key=lambda label: wrong[label].error) if wrong else min(self.labels)
+        told = {worst} if question else wrong.keys()
 
         def judged(pair: PairResult) -> PairResult:
             if pair.label not in told or pair.order != self.order or pair.status is not Status.PASSED:
@@ -523,7 +496,3 @@ def check_at(
 def _point_at(points: Point, row: int | np.integer[Any]) -> dict[int, Array]:
     """Return one of some stacked points."""
     return {input_index: np.asarray(stack[row]) for input_index, stack in points.items()}
-
-
-def _stacked(point: Point) -> dict[int, Array]:
-    return {input_index: np.asarray(value)[None] for input_index, value in point.items()}

@@ -19,11 +19,7 @@ from typing import Any
 import numpy as np
 
 from gradcheck_cli.spec.case import Case, InputSpec, kind_of
-from gradcheck_cli.spec.values.constraints import (
-    Interval,
-    allowed_intervals,
-    distribution_of,
-)
+from gradcheck_cli.spec.values.constraints import Interval, allowed_intervals, distribution_of
 from gradcheck_cli.spec.values.draw_values import draw
 from gradcheck_cli.spec.words import SOURCES
 from gradcheck_cli.visible import join_first
@@ -41,6 +37,16 @@ _STATED = 4.0
 # 16,000 normal values lies beyond. Farther out, a disagreement is a question about the range.
 
 
+_OF_STRUCTURE = 0.1  # how far a component of a structure, such as a probability, is moved at most
+FIRST = 1_000  # above any requested number of samples: indices of points that the spec didn't ask for
+_DRAWN = 24  # points of a batch that are drawn, of few points a quarter; the others are made from them
+_NAMED = 3  # special facts, in a message
+_HALF = 0.5  # the probability of each choice
+_TRIED = 4_096  # values that are drawn to see which an element may have
+_ROUNDING = 1e-6  # of a special value: its neighbour in float32 and in float64
+_SPECIAL = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
+
+
 def reach_of(low_precision: Sequence[str]) -> float:
     """Return how many spreads from the middle values may lie, for an op that computes in these dtypes.
 
@@ -51,22 +57,37 @@ def reach_of(low_precision: Sequence[str]) -> float:
 
 @dataclass(frozen=True)
 class FreeInput:
-    """One input whose elements may be chosen."""
+    """One input whose elements may be chosen, as a vector of real numbers."""
 
     index: int  # its index among the case's inputs
-    shape: tuple[int, ...]  # its shape
-    is_complex: bool  # whether each element has two parts; all real parts come first
-    intervals: tuple[Interval, ...]  # where each real component may lie, disjoint and ascending
-    middle: float  # the middle of the distribution
-    spread: float  # its standard deviation
+    tensor: InputSpec
+    intervals: tuple[Interval, ...]  # where each component may lie, disjoint and ascending
+    middle: float = 0.0  # the middle of the distribution
+    spread: float = _OF_STRUCTURE  # its standard deviation
     reach: float = math.inf  # the most that the root mean square of all distances may be, in spreads
     is_stated: bool = True  # whether the spec says how far it goes
     ends: tuple[float, ...] = ()  # the ends of its ranges, as the spec states them
 
     @property
+    def is_complex(self) -> bool:
+        """Whether each element has two components; all real parts come first."""
+        return kind_of(self.tensor.dtype) == "complex"
+
+    @property
     def size(self) -> int:
-        """How many real components it has."""
-        return math.prod(self.shape) * (2 if self.is_complex else 1)
+        """How many components it has."""
+        return math.prod(self.tensor.shape) * (2 if self.is_complex else 1)
+
+    def components(self, stack: Array) -> Array:
+        """Return a stack, (B, *shape), as components, (B, size)."""
+        flat = stack.reshape(len(stack), -1)
+        return np.concatenate([flat.real, flat.imag], axis=1) if self.is_complex else flat
+
+    def stack(self, components: Array) -> Array:
+        """Return components, (B, size), as a stack, (B, *shape)."""
+        half = self.size // 2
+        values = components[:, :half] + 1j * components[:, half:] if self.is_complex else components
+        return values.reshape(len(components), *self.tensor.shape)
 
     def clip(self, values: Array) -> Array:
         """Return values, (B, size), each moved to the nearest allowed one."""
@@ -81,6 +102,15 @@ class FreeInput:
         distances = values - self.middle
         size = np.sqrt(np.mean(distances**2, axis=1, keepdims=True)) / (self.reach * self.spread)
         return np.where(size > 1, self.middle + distances / np.maximum(size, 1), values)
+
+    def are_tied(self, values: Array, within: float) -> Array:
+        """Return which of some values, (B, size), are zero or equal another one, up to a distance."""
+        order = np.argsort(values, axis=1)
+        near = np.diff(np.take_along_axis(values, order, axis=1), axis=1) <= within
+        tied = np.zeros(values.shape, bool)
+        ends = np.zeros((len(values), 1), bool)
+        np.put_along_axis(tied, order, np.hstack([near, ends]) | np.hstack([ends, near]), axis=1)
+        return tied | (np.abs(values) <= within)
 
 
 @dataclass(frozen=True)
@@ -109,47 +139,35 @@ class FreeInputs:
         for index, tensor in enumerate(case.tensors):
             is_drawn = not (tensor.is_stated or tensor.is_variable or tensor.symmetric)
             if index not in parts and is_drawn and tensor.is_differentiable and 0 not in tensor.shape:
-                low, high = (
-                    sign * math.inf if end is None else end
-                    for sign, end in zip((-1, 1), tensor.domain, strict=True)
-                )
-                is_complex = kind_of(tensor.dtype) == "complex"
-                parts[index] = FreeInput(index, tensor.shape, is_complex, ((low, high),), 0.0, _OF_STRUCTURE)
+                low, high = tensor.domain
+                ends = -math.inf if low is None else low, math.inf if high is None else high
+                parts[index] = FreeInput(index, tensor, (ends,))
         return FreeInputs(tuple(parts[index] for index in sorted(parts)))
 
     @property
     def size(self) -> int:
-        """How many real components there are."""
+        """How many components there are."""
         return sum(part.size for part in self.parts)
 
     def pack(self, points: Mapping[int, Array]) -> Array:
         """Turn stacks of inputs, (B, *shape) by index, into vectors, (B, size)."""
-        flat = [np.empty((len(next(iter(points.values()))), 0))]
-        for part in self.parts:
-            values = points[part.index].reshape(len(points[part.index]), -1)
-            flat.append(np.concatenate([values.real, values.imag], axis=1) if part.is_complex else values)
-        return np.concatenate(flat, axis=1).astype(np.float64)
+        count = len(next(iter(points.values())))
+        own = [part.components(points[part.index]) for part in self.parts]
+        return np.concatenate([np.empty((count, 0)), *own], axis=1).astype(np.float64)
 
-    def unpack(self, vectors: Array, others: Mapping[int, Array]) -> dict[int, Array]:
-        """Turn vectors, (B, size), into stacks of inputs.
+    def unpack(self, vectors: Array, points: Mapping[int, Array]) -> dict[int, Array]:
+        """Turn vectors, (B, size), into stacks of inputs; those that may not be chosen are as in `points`."""
+        own = zip(self.parts, self.split(vectors), strict=True)
+        return {**points, **{part.index: part.stack(components) for part, components in own}}
 
-        Args:
-            others: the other inputs, (B, *shape) or (1, *shape).
-        """
-        stacks = {
-            input_index: np.broadcast_to(stack, (len(vectors), *stack.shape[1:]))
-            for input_index, stack in others.items()
-        }
-        for part, own in zip(self.parts, self.split(vectors), strict=True):
-            half = part.size // 2
-            values = own[:, :half] + 1j * own[:, half:] if part.is_complex else own
-            stacks[part.index] = values.reshape(len(vectors), *part.shape)
-        return stacks
+    def vector(self, point: Mapping[int, Array]) -> Array:
+        """Turn one point into a vector, (size,)."""
+        own = self.pack({part.index: np.asarray(point[part.index])[None] for part in self.parts})
+        return np.asarray(own[0])
 
-    def others(self, points: Mapping[int, Array]) -> dict[int, Array]:
-        """Return the stacks of the inputs that may not be chosen."""
-        chosen = {part.index for part in self.parts}
-        return {input_index: stack for input_index, stack in points.items() if input_index not in chosen}
+    def at(self, vector: Array, point: Mapping[int, Array]) -> dict[int, Array]:
+        """Turn a vector, (size,), into a point; inputs that may not be chosen are as in another one."""
+        return {**point, **{index: stack[0] for index, stack in self.unpack(vector[None], {}).items()}}
 
     def split(self, vectors: Array) -> list[Array]:
         """Split vectors, (B, size), into each input's components."""
@@ -164,24 +182,15 @@ class FreeInputs:
         """Return vectors with each component moved to the nearest allowed value."""
         return self.each(vectors, FreeInput.clip)
 
-    def _of_each(self, values: Sequence[float]) -> Array:
-        """Return a value of each input for each of its components, (size,)."""
-        return np.repeat(values, [part.size for part in self.parts])
-
     @property
     def spreads(self) -> Array:
         """Each component's standard deviation, (size,)."""
-        return self._of_each([part.spread for part in self.parts])
+        return np.repeat([part.spread for part in self.parts], [part.size for part in self.parts])
 
     @property
     def middles(self) -> Array:
         """Each component's middle, (size,)."""
-        return self._of_each([part.middle for part in self.parts])
-
-    @property
-    def unstated(self) -> Array:
-        """The index of each component's input; -1 if the spec says how far it goes."""
-        return self._of_each([-1 if part.is_stated else part.index for part in self.parts])
+        return np.repeat([part.middle for part in self.parts], [part.size for part in self.parts])
 
     def ties(self, vectors: Array, within: float = 0.0) -> Array:
         """Return which components of vectors, (B, size), are zero or equal another one of their input.
@@ -189,18 +198,7 @@ class FreeInputs:
         Args:
             within: how many spreads they may be off.
         """
-
-        def are_tied(part: FreeInput, own: Array) -> Array:
-            near = within * part.spread
-            order = np.argsort(own, axis=1)
-            ordered = np.take_along_axis(own, order, axis=1)
-            tied, same = np.zeros(own.shape, bool), np.zeros(own.shape, bool)
-            same[:, 1:] = ordered[:, 1:] - ordered[:, :-1] <= near
-            same[:, :-1] |= same[:, 1:]
-            np.put_along_axis(tied, order, same, axis=1)
-            return tied | (np.abs(own) <= near)
-
-        return self.each(vectors, are_tied).astype(bool)
+        return self.each(vectors, lambda part, own: part.are_tied(own, within * part.spread)).astype(bool)
 
 
 def _free_input(index: int, tensor: InputSpec, far: float) -> FreeInput | None:
@@ -213,32 +211,21 @@ def _free_input(index: int, tensor: InputSpec, far: float) -> FreeInput | None:
     if not is_normal and distribution.kind != "uniform":
         return None
     low, high = distribution.range
-    middle, spread = distribution.mean, distribution.stddev or 1.0
+    middle, spread = distribution.mean, distribution.stddev
     if is_normal:
-        width = (far if is_default else _STATED) * distribution.stddev
+        width = (far if is_default else _STATED) * spread
         low, high = middle - width, middle + width
     allowed = allowed_intervals(distribution, tensor.away_from, tensor.domain)
     return FreeInput(
         index,
-        tensor.shape,
-        kind == "complex",
+        tensor,
         tuple((max(a, low), min(b, high)) for a, b in allowed if max(a, low) < min(b, high)),
         middle,
-        spread,
+        spread or 1.0,
         1.0 if is_normal and not is_default else math.inf,
         not is_default or tensor.domain != (None, None),
         tuple(end for ends in allowed for end in ends if math.isfinite(end)),
     )
-
-
-FIRST = 1_000  # above any requested number of samples: indices of points that the spec didn't ask for
-_DRAWN = 24  # points of a batch that are drawn, of few points a quarter; the others are made from them
-_NAMED = 3  # special facts, in a message
-_HALF = 0.5  # the probability of each choice
-_TRIED = 4_096  # values that are drawn to see which an element may have
-_OF_STRUCTURE = 0.1  # how far a component of a structure, such as a probability, is moved at most
-_ROUNDING = 1e-6  # of a special value: its neighbour in float32 and in float64
-_SPECIAL = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
 
 
 class MixedPoints:
@@ -304,30 +291,30 @@ class MixedPoints:
 
     def are_ordinary(self, vectors: Array) -> Array:
         """Whether nothing is special about vectors, (B, size), and they lie within what would be drawn."""
-        near = np.abs(vectors - self.free.middles) <= _STATED * self.free.spreads
-        return np.asarray(near.all(axis=1) & ~self.free.ties(vectors).any(axis=1))
+        is_near = (self.draw_near(vectors) == vectors).all(axis=1)
+        return np.asarray(is_near & ~self.free.ties(vectors).any(axis=1))
 
-    def draw_near(self, vector: Array) -> Array:
-        """Return a vector, (size,), with each component that lies beyond moved to what would be drawn."""
+    def draw_near(self, vectors: Array) -> Array:
+        """Return vectors, (B, size), with each component that lies beyond moved to what would be drawn."""
         reach = _STATED * self.free.spreads
-        near = np.clip(vector, self.free.middles - reach, self.free.middles + reach)
-        return np.asarray(self.free.clip(near[None])[0])
+        return self.free.clip(np.clip(vectors, self.free.middles - reach, self.free.middles + reach))
 
     def describe_range(self, point: Mapping[int, Array]) -> str:
         """Ask about the range of the input that lies farthest beyond what the spec says; empty if none does.
 
         A special value lies beyond nothing, nor does its neighbour by a rounding.
         """
-        if not self.free.size:
+        farthest, size, name = _STATED, 0.0, ""
+        for part in self.free.parts:
+            values = part.components(np.asarray(point[part.index])[None])[0]
+            distances = np.abs(values - part.middle) / part.spread
+            is_special = np.isclose(values[:, None], self.specials, rtol=_ROUNDING, atol=0).any(axis=1)
+            distances[is_special] = 0.0
+            if not part.is_stated and distances.max() > farthest:
+                farthest, at = distances.max(), distances.argmax()
+                size, name = float(np.abs(values[at])), part.tensor.name
+        if not name:
             return ""
-        (values,) = self.free.pack({index: np.asarray(value)[None] for index, value in point.items()})
-        distances = np.abs(values - self.free.middles) / self.free.spreads
-        is_special = np.isclose(values[:, None], self.specials, rtol=_ROUNDING, atol=0).any(axis=1)
-        distances[is_special | (self.free.unstated < 0)] = 0.0
-        farthest = int(distances.argmax())
-        if distances[farthest] <= _STATED:
-            return ""
-        size, name = float(np.abs(values[farthest])), self.case.tensors[self.free.unstated[farthest]].name
         digit = 10.0 ** math.floor(math.log10(size))
         bound = f"{math.ceil(size / digit) * digit:g}"
         return (
@@ -337,12 +324,17 @@ class MixedPoints:
 
     def describe_specials(self, point: Mapping[int, Array]) -> str:
         """Return what is special about a point, such as `x[2] == 0`; empty if nothing is."""
-        facts = [
-            text
-            for part in self.free.parts
-            for text in _specials_of(self.case.tensors[part.index].name, point[part.index], self.specials)
-        ]
-        return join_first(facts, _NAMED, " and ")
+        equal, other = [], []
+        for part in self.free.parts:
+            names: dict[object, str] = {0.0: "0"}
+            for place, number in np.ndenumerate(point[part.index]):
+                own = f"{part.tensor.name}{list(map(int, place)) if place else ''}".replace(" ", "")
+                if number in names:
+                    equal.append(f"{own} == {names[number]}")
+                elif number in self.specials:
+                    other.append(f"{own} == {float(np.real(number)):g}")
+                names.setdefault(number, own)
+        return join_first(equal or other, _NAMED, " and ")
 
     def _with_specials(self, tensor: InputSpec, pool: Array) -> Array:
         """Return a pool in which the special values that an input may have are frequent."""
@@ -451,9 +443,9 @@ def _repeat_rows(context: _Context, rows: Array) -> Array:
     of_first = context.free.split(rows)[0][::3].copy()
 
     def change(part: FreeInput, own: Array) -> Array:
-        if len(part.shape) > 1:
+        if len(part.tensor.shape) > 1:
             # Of complex inputs, both parts apart.
-            slices = own.reshape(len(own), -1, own.shape[1] // part.shape[0])
+            slices = own.reshape(len(own), -1, own.shape[1] // part.tensor.shape[0])
             row, another = context.generator.integers(slices.shape[1], size=2)
             slices[0::4] = slices[0::4, :1]
             slices[1::4, row] = slices[1::4, another]
@@ -553,16 +545,3 @@ def _sharpen(stack: Array, generator: np.random.Generator, drawn: int) -> Array:
     moved = made[drawn:] ** powers.reshape(-1, *[1] * (made.ndim - 1))
     made[drawn:] = moved / moved.sum(axis=-1, keepdims=True)
     return made
-
-
-def _specials_of(name: str, value: Array, specials: tuple[float, ...]) -> list[str]:
-    equal, other = [], []
-    names: dict[object, str] = {0.0: "0"}
-    for place in np.ndindex(value.shape):
-        number, own = value[place].item(), f"{name}{list(place) if place else ''}".replace(" ", "")
-        if number in names:
-            equal.append(f"{own} == {names[number]}")
-        elif number in specials:
-            other.append(f"{own} == {float(np.real(number)):g}")
-        names.setdefault(number, own)
-    return equal or other

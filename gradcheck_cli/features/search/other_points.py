@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -28,7 +28,7 @@ from gradcheck_cli.features.search.exploring import (
     Exploration,
     Pace,
 )
-from gradcheck_cli.features.search.mixed_points import MixedPoints, reach_of
+from gradcheck_cli.features.search.mixed_points import MixedPoints
 from gradcheck_cli.gate import side_counts
 from gradcheck_cli.hooks import OpenCase
 from gradcheck_cli.results import CheckResult, Counterexample, PairResult, SearchResult, Status
@@ -40,9 +40,6 @@ from gradcheck_cli.spec.words import CHECKS, SOURCES
 from gradcheck_cli.spec.yaml_tree import as_flow
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.openers import GraphOpener, opener_of
-
-Array = np.ndarray[Any, Any]
-Point = Mapping[int, Array]
 
 # Mixed points: if so many might take too long one by one, a first call shows how long a point takes. (What it
 # calls was built at the sample points.)
@@ -66,59 +63,60 @@ _JUDGED_PAIRS = frozenset({Status.PASSED, Status.MISMATCHED})
 
 
 def choose_points(judged: OpenCase) -> None:
-    """Search the case if its spec says so; else check points on other sides of its branches."""
-    seconds = judged.opener.case.wanted.search
-    if not seconds or not search(judged.opener, judged.points, judged.findings, seconds, judged.spent):
-        check_other_points(judged.opener, judged.points, judged.findings, judged.spent)
-
-
-def check_other_points(opener: GraphOpener, samples: Sequence[int], findings: Findings, spent: float) -> None:
-    """Add the branches of an opened case, and what other points show, to its findings.
-
-    Args:
-        samples: indices of the points at which it was checked.
-        findings: what was found there; extended.
-        spent: seconds that this took.
-    """
-    if findings.first is None:
-        return
-    if not isinstance(findings.first, GraphOperation) or findings.first.traced.trace_mode.compiled:
-        # There is no graph to examine, or XLA would compile each part of it.
+    """Add the branches of a case, and what other points show; search it if its spec says so."""
+    opener, findings, first = judged.opener, judged.findings, judged.findings.first
+    seconds = opener.case.wanted.search or 0.0
+    refused = _explain_refusal(opener, findings) if seconds else ""
+    if refused:
+        findings.search, seconds = SearchResult(0.0, 0, 0, refused=refused), 0.0
+    if not _has_graph(first):
         is_right = findings.pairs and all(pair.status in RIGHT for pair in findings.pairs)
-        if is_right and not _GRAPHS & set(opener.case.running.modes):
+        if first is not None and is_right and not _GRAPHS & set(opener.case.running.modes):
             findings.sides_unknown = f"not looked at in mode {opener.case.mode}: add mode graph"
         return
     with suppress(*ERRORS):  # the findings say what is wrong
-        exploration = Exploration(opener, findings, findings.first, Pace())
-        exploration.see_samples(samples)
-        if _may_explore(findings):
-            _explore(exploration, spent)
+        pace = Pace(seconds) if seconds else Pace()
+        exploration = Exploration(opener, findings, first, pace, is_search=bool(seconds))
+        exploration.see_samples(judged.points)
+        if seconds:
+            search(exploration, judged.points, judged.spent)
+        else:
+            for part in _parts(exploration, judged.points):
+                _look_around(part, judged.spent)
         findings.branches = exploration.field.branches(opener.case.judging.unreached)
         findings.sides_unknown = exploration.field.unknown
         faults = "; ".join(exploration.excuse_faults())
         if faults:
             findings.checks = (*findings.checks, CheckResult("unreached", Status.MISMATCHED, faults))
-        if opener.case.judging.second_order and _may_explore(findings):
+
+
+def _has_graph(first: Any) -> bool:
+    """Whether there is a graph to examine; XLA would compile each part of its own."""
+    return isinstance(first, GraphOperation) and not first.traced.trace_mode.compiled
+
+
+def _parts(exploration: Exploration, samples: Sequence[int]) -> Iterator[Exploration]:
+    """Yield an exploration, and then that of the vjp if second-order gradients are judged."""
+    yield exploration
+    with suppress(*ERRORS):
+        if exploration.opener.case.judging.second_order:
             second = exploration.of_vjp()
             second.see_samples(samples)
             if second.labels:
-                _explore(second, spent)
+                yield second
 
 
-def _may_explore(findings: Findings) -> bool:
-    """Whether all is right so far."""
-    is_right = all(pair.status in RIGHT for pair in findings.pairs)
-    return is_right and any(pair.status is Status.PASSED for pair in findings.pairs)
-
-
-def _explore(exploration: Exploration, spent: float) -> None:
-    """Look around, and judge what is suspicious; stop at the first wrong one."""
+def _look_around(exploration: Exploration, spent: float) -> None:
+    """Look around if all is right so far, and judge what is suspicious; stop at the first wrong one."""
+    statuses = {pair.status for pair in exploration.findings.pairs}
+    if Status.PASSED not in statuses or not statuses <= RIGHT:
+        return
     points = exploration.make_points(min(_POINTS, max(1, exploration.field.most)), 1)
     seconds, own = max(_LITTLE, _SHARE * spent), clock.now
     if exploration.field.calls_python:  # it may sleep
         seconds, own = _PYTHON, _own_clock()
     judged, began, rest = exploration.judged, own(), slice(None)
-    if exploration.field.calls_python or exploration.alone * _POINTS > seconds:
+    if exploration.field.calls_python or exploration.pace.point * _POINTS > seconds:
         exploration.look_at({index: stack[:_FIRST] for index, stack in points.items()})
         slow = (own() - began) * _POINTS / _FIRST / seconds
         rest = slice(_FIRST, _FIRST + (_POINTS - _FIRST) // 4 ** math.ceil(math.log(max(slow, 1.0), 4)))
@@ -174,90 +172,63 @@ def _is_open(pair: PairResult) -> bool:
 
 def judge_samples(exploration: Exploration, samples: Sequence[int]) -> None:
     """Judge sample points until one is wrong."""
-    at = exploration.first.traced.at
     for sample in samples:
-        points = at.stacked([sample])
-        if points:
-            point = {index: stack[0] for index, stack in points.items()}
-            if exploration.judge(Candidate(0.0, point)):
-                return
+        points = exploration.first.traced.at.stacked([sample])
+        if points and exploration.judge(Candidate({index: stack[0] for index, stack in points.items()})):
+            return
 
 
-def search(
-    opener: GraphOpener, samples: Sequence[int], findings: Findings, seconds: float, spent: float
-) -> bool:
+def search(first: Exploration, samples: Sequence[int], spent: float) -> None:
     """Search a case, and add the result to its findings. If a sample point is wrong already, shrink that.
 
     Args:
-        samples: the indices of the sample points.
-        findings: what the sample points showed; changed.
-        seconds: how long to search.
-        spent: how many seconds the samples took.
-
-    Returns:
-        Whether the case could be searched; if not, its findings say why.
+        first: the sample points.
+        samples: their indices.
+        spent: how many seconds they took.
     """
-    reason = _explain_refusal(opener, findings)
-    if reason:
-        findings.search = SearchResult(0.0, 0, 0, refused=reason)
-        return False
-    with suppress(*ERRORS):
-        # The batch of one comes last, and takes about as long as the case did.
-        last = 0.0 if spent > seconds else min(spent, seconds / 2)
-        pace = Pace(seconds - last)
-        first = Exploration(opener, findings, findings.first, pace, is_search=True)
-        first.judgement = spent / len(samples)
-        first.see_samples(samples)
-        if any(pair.status is Status.MISMATCHED for pair in findings.pairs):
-            judge_samples(first, samples)
-        parts = [first]
-        with suppress(*ERRORS):
-            if opener.case.judging.second_order:
-                second = first.of_vjp()
-                second.see_samples(samples)
-                parts += [second] if second.labels else []
-        batch = 0
-        while pace.left > 0 and not any(part.wrong for part in parts):
-            part = parts[batch % len(parts)]
-            most = pace.batch(min(_BATCH, max(2, part.field.most)))
-            part.explore(part.make_points(max(1, most), batch // len(parts)), _OFF)
-            batch += 1
-        finder = next((part for part in parts if part.wrong), None)
-        shapes: list[tuple[str, tuple[int, ...]]] = []
-        if finder is None and last:
-            finder = _search_one_row(first, last)
-            shapes = [(tensor.name, tensor.shape) for tensor in finder.opener.case.tensors] if finder else []
-        example = None
-        if finder is not None and finder.wrong is not None:
-            point = finder.wrong.point
-            names = {index: finder.opener.case.tensors[index].name for index in sorted(point)}
-            example = Counterexample(
-                tuple((name, as_flow(as_lists(point[index]))) for index, name in names.items()),
-                tuple(each for each in shapes if each[0] in names.values()),
-            )
-            finder.add_to_findings()
-        findings.branches = first.field.branches(opener.case.judging.unreached)
-        findings.sides_unknown = first.field.unknown
-        findings.search = SearchResult(
-            pace.seconds - pace.left,
-            sum(part.points for part in parts),
-            sum(part.judged for part in parts),
-            *side_counts(findings.branches),
-            max(part.largest for part in parts),
-            sum(part.spoilt for part in parts),
-            example,
-        )
-        return True
-    return False
+    pace, findings = first.pace, first.findings
+    # The batch of one comes last, and takes about as long as the case did.
+    last = 0.0 if spent > pace.seconds else min(spent, pace.seconds / 2)
+    pace.seconds -= last
+    first.judgement = spent / len(samples)
+    if any(pair.status is Status.MISMATCHED for pair in findings.pairs):
+        judge_samples(first, samples)
+    parts, batch = list(_parts(first, samples)), 0
+    while pace.left > 0 and not any(part.wrong for part in parts):
+        part = parts[batch % len(parts)]
+        most = pace.batch(min(_BATCH, max(2, part.field.most)))
+        part.explore(part.make_points(max(1, most), batch // len(parts)), _OFF)
+        batch += 1
+    finder = next((part for part in parts if part.wrong), None)
+    shapes: dict[str, tuple[int, ...]] = {}
+    if finder is None and last:
+        finder = _search_one_row(first, last)
+        shapes = {tensor.name: tensor.shape for tensor in finder.opener.case.tensors} if finder else {}
+    example = None
+    if finder is not None and finder.wrong is not None:
+        point, tensors = finder.wrong.point, finder.opener.case.tensors
+        inputs = [(tensors[index].name, as_flow(as_lists(point[index]))) for index in sorted(point)]
+        own = [(name, shapes[name]) for name, _ in inputs if name in shapes]
+        example = Counterexample(tuple(inputs), tuple(own))
+        finder.add_to_findings()
+    findings.search = SearchResult(
+        pace.seconds - pace.left,
+        sum(part.points for part in parts),
+        sum(part.judged for part in parts),
+        *side_counts(first.field.branches(first.opener.case.judging.unreached)),
+        max(part.largest for part in parts),
+        sum(part.spoilt for part in parts),
+        example,
+    )
 
 
 def _explain_refusal(opener: GraphOpener, findings: Findings) -> str:
     """Return why a case can't be searched; empty if it can."""
     if not any(pair.status in _JUDGED_PAIRS for pair in findings.pairs):
         return "none of its pairs was judged"
-    if not isinstance(findings.first, GraphOperation) or findings.first.traced.trace_mode.compiled:
+    if not _has_graph(findings.first):
         return f"points are looked at in graphs, and its mode is {opener.case.mode}"
-    if not MixedPoints(opener.case, reach_of(findings.first.facts.low_precision)).moving:
+    if not MixedPoints(opener.case, 1.0).moving:
         is_written = all(SOURCES[tensor.source.kind].is_fixed for tensor in opener.case.tensors)
         return "all values of its inputs are written out" if is_written else "its inputs have no elements"
     return ""
@@ -278,8 +249,7 @@ def _search_one_row(search: Exploration, seconds: float) -> Exploration | None:
         if at_point is None:
             return None
         # That a function takes one row isn't stated: a gradient of another form there is no finding.
-        wrong = row_search.wrong_pairs(at_point.findings)
-        if any(pair.mismatch in ("value", "nonfinite") for pair in wrong.values()):
+        if any(pair.mismatch in ("value", "nonfinite") for pair in at_point.pairs.values()):
             row_search.wrong = replace(at_point, note="with a batch of one")
             return row_search
     return None

@@ -78,28 +78,21 @@ def _entry(case: Case, example: Counterexample, name: str) -> dict[str, Any]:
 
 
 def _add_entry(text: str, line: int, entry: str) -> str | None:
-    """Return a file's text with an entry added to the cases of the op at a line; `None` if it isn't plain."""
+    """Return a file's text with an entry before the cases of the op at a line; `None` if it isn't plain."""
     op = _mapping_at(text, line)
     if op is None or op.flow_style:
         return None
-    lines = text.splitlines(keepends=True)
-    if not lines[-1].endswith("\n"):
-        lines[-1] += "\n"
     cases = next((value for key, value in op.value if key.value == "cases"), None)
     if cases is None:
         indent = " " * op.start_mark.column
-        return _insert(lines, _last_line(op), f"{indent}cases:\n{indent}  - {entry}\n")
-    if not isinstance(cases, yaml.SequenceNode):
+        at, new = op.value[-1][0].start_mark.index, f"cases:\n{indent}  - {entry}\n{indent}"
+    elif not isinstance(cases, yaml.SequenceNode):
         return None
-    if cases.flow_style:
-        end = cases.end_mark.index - 1
-        return text[:end] + (", " if cases.value else "") + entry + text[end:]
-    indent = " " * cases.start_mark.column
-    return _insert(lines, _last_line(cases), f"{indent}- {entry}\n")
-
-
-def _insert(lines: list[str], after: int, new: str) -> str:
-    return "".join([*lines[: after + 1], new, *lines[after + 1 :]])
+    elif cases.flow_style:
+        at, new = cases.start_mark.index + 1, entry + (", " if cases.value else "")
+    else:
+        at, new = cases.start_mark.index, f"- {entry}\n{' ' * cases.start_mark.column}"
+    return text[:at] + new + text[at:]
 
 
 def _mapping_at(text: str, line: int) -> yaml.MappingNode | None:
@@ -114,13 +107,3 @@ def _mapping_at(text: str, line: int) -> yaml.MappingNode | None:
         elif isinstance(node, yaml.SequenceNode):
             waiting += node.value
     return None
-
-
-def _last_line(node: yaml.Node) -> int:
-    """Return the 0-based line on which a node's last part ends."""
-    if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
-        inner = [child for entry in node.value for child in (entry if isinstance(entry, tuple) else (entry,))]
-        return max(_last_line(child) for child in inner)
-    mark = node.end_mark
-    is_block = isinstance(node, yaml.ScalarNode) and node.style in ("|", ">")
-    return mark.line - 1 if is_block and mark.column == 0 else mark.line

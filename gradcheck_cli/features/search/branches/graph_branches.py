@@ -1,23 +1,23 @@
 """The branches of a traced forward and its gradient, and the tensors that show which side a point takes.
 
 Branches are ops of the gradient's graph: selections, comparisons that become masks, `tf.cond`, loops, and
-functions with pieces such as `maximum` and `relu`. Their conditions become additional outputs of this graph,
-so a point costs one more call. Nothing in the body of a loop, a branch or a function can be fetched.
-TensorFlow's own gradients branch as their forwards do, and don't count.
+functions with pieces such as `maximum` and `relu`. What decides becomes an additional output of this graph.
+Nothing in the body of a loop, a branch or a function can be fetched. TensorFlow's own gradients branch as
+their forwards do, and don't count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.gate import Branch
-from gradcheck_cli.tensorflow_backend.frames import is_guard_of_tensorflow, place_of_branch
+from gradcheck_cli.tensorflow_backend.frames import place_of_branch
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+from gradcheck_cli.tensorflow_backend.graph_path import ops_after, ops_before
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import CALLS
 
@@ -32,18 +32,17 @@ COMPARISONS = {
     "LogicalAnd": "&",
     "LogicalOr": "|",
 }
-CONDITIONALS = frozenset({"If", "StatelessIf"})
-CASES = frozenset({"Case", "StatelessCase"})
-LOOPS = frozenset({"While", "StatelessWhile"})
-NO_ROUND = "no round"
 # The attrs that name an op's bodies.
-BODIES = {
-    **dict.fromkeys(LOOPS, ("body", "cond")),
-    **dict.fromkeys(CONDITIONALS, ("then_branch", "else_branch")),
-    **dict.fromkeys(CASES, ("branches",)),
+_BODIES = {
+    **dict.fromkeys(("While", "StatelessWhile"), ("body", "cond")),
+    **dict.fromkeys(("If", "StatelessIf"), ("then_branch", "else_branch")),
+    **dict.fromkeys(("Case", "StatelessCase"), ("branches",)),
     **dict.fromkeys(CALLS, ("f",)),
 }
 TRUTH = ("true", "false")
+ROUNDS = ("no round", "one round", "more rounds")
+Key = tuple[str, str, str]  # of a branch: its condition, place and part
+Side = tuple[Key, str]
 
 
 @dataclass(frozen=True)
@@ -56,19 +55,8 @@ class Kind:
     is_output: bool = False  # whether the op's first output decides instead
 
 
-def _index_kind(count: int) -> Kind:
-    """Return how an op selects one of some branches by an index: if it is out of range, the last."""
-
-    def taken(index: Array) -> Sequence[Array]:
-        selected = [index == side for side in range(count - 1)]
-        return [*selected, ~np.any(selected, axis=0)]
-
-    return Kind(tuple(f"branch {side}" for side in range(count)), taken)
-
-
 _CONDITION = Kind(TRUTH, lambda value: (value != 0, value == 0))
 _LARGER = Kind(("first larger", "second larger"), lambda one, other: (one > other, one < other), (0, 1))
-_ROUNDS = (NO_ROUND, "one round", "more rounds")
 KINDS = {
     **dict.fromkeys(("Maximum", "Minimum"), _LARGER),
     "Relu6": Kind(("< 0", "inside", "> 6"), lambda x: (x < 0, (x > 0) & (x < 6), x > 6)),  # noqa: PLR2004 (its six)
@@ -81,14 +69,12 @@ KINDS = {
         ("Relu", "LeakyRelu", "Elu", "Selu", "Abs", "Sign"),
         Kind(("> 0", "< 0"), lambda x: (x > 0, x < 0)),
     ),
-    **dict.fromkeys(("Select", "SelectV2", *sorted(CONDITIONALS)), _CONDITION),
-    **dict.fromkeys(LOOPS, Kind(_ROUNDS, lambda count: (count < 1, count == 1, count > 1), is_output=True)),
+    **dict.fromkeys(("Select", "SelectV2", "If", "StatelessIf"), _CONDITION),
+    **dict.fromkeys(
+        ("While", "StatelessWhile"),
+        Kind(ROUNDS, lambda count: (count < 1, count == 1, count > 1), is_output=True),
+    ),
 }
-
-
-Key = tuple[str, str, str]
-
-
 _MOST_BRANCHES = 200  # branches of a case: a deep network repeats the same few
 
 
@@ -96,14 +82,12 @@ _MOST_BRANCHES = 200  # branches of a case: a deep network repeats the same few
 class Watched:
     """A branch in a graph, with the tensors that show its sides."""
 
-    branch: Branch  # with no side seen
+    key: Key
     kind: Kind  # how it branches
     tensors: tuple[Any, ...]  # the tensors that decide
-    # whether nothing looks for its sides: a loop with as many rounds at all points, which may be none
-    is_hidden: bool = False
 
-    def sides_taken(self, values: Mapping[int, Array]) -> list[Array]:
-        """Return for each side the points at which some element takes it, (B,) of booleans each.
+    def sides_taken(self, values: Mapping[int, Array]) -> list[tuple[Side, Array]]:
+        """Return each side, with the points at which some element takes it, (B,) of booleans.
 
         Args:
             values: by the id of a tensor, (B, *shape).
@@ -113,8 +97,9 @@ class Watched:
         # Their elements broadcast; so do their rows, with axes between.
         aligned = [value.reshape(len(value), *[1] * (most - value.ndim), *value.shape[1:]) for value in own]
         with np.errstate(invalid="ignore"):
-            sides = self.kind.taken(*aligned)
-        return [np.asarray(side.reshape(len(side), -1).any(axis=1)) for side in sides]
+            taken = self.kind.taken(*aligned)
+        rows = [np.asarray(side.reshape(len(side), -1).any(axis=1)) for side in taken]
+        return [((self.key, name), own) for name, own in zip(self.kind.sides, rows, strict=True)]
 
 
 @dataclass
@@ -144,54 +129,64 @@ def find_branches(op: GraphOperation) -> Branches:
         id(tensor): f"d{op.outputs[output_index].name}"
         for tensor, output_index in zip(graph.upstreams, graph.sources, strict=True)
     }
-    moved = follow([*trace.inputs, *graph.upstreams, *trace.held.draws])
+    moving = _moving(graph.function.graph, [*trace.inputs, *graph.upstreams, *trace.held.draws])
     for own in _needed_ops(graph.function.graph, graph.results):
         part = "forward" if own in graph.forward_ops else "gradient"
-        watched = _watch(own, moved, names, part)
+        watched = _watch(own, moving, names, part)
         if watched is not None and len(branches.watched) < _MOST_BRANCHES:
             branches.watched.append(watched)
         branches.constants += _numbers_of(own)
-        for inner, inner_moved in _inside(own, moved):
+        for inner, inner_moving in _inside(own) if own in moving else ():
             branches.constants += _numbers_of(inner)
-            if _watch(inner, inner_moved, {}, part) is not None:
+            if _watch(inner, inner_moving, {}, part) is not None:
                 branches.closed.add(own.name)
     return branches
 
 
-def _needed_ops(graph: Any, results: Iterable[Any]) -> list[Any]:
-    needed = needed_by(results)
+# Ops whose result is a shape, which is no value.
+_SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"})
+
+
+def _moving(graph: Any, inputs: Sequence[Any]) -> set[Any]:
+    """Return the ops of a graph whose results move with some inputs, including those of the inputs."""
+    shapes = [output for op in graph.get_operations() if op.type in _SHAPES for output in op.outputs]
+    return ops_after(inputs, shapes) | {tensor.op for tensor in inputs}
+
+
+def _needed_ops(graph: Any, results: Sequence[Any]) -> list[Any]:
+    needed = set(ops_before(results))
     return [op for op in graph.get_operations() if op in needed]
 
 
-def _inside(op: Any, moved: Collection[int]) -> Iterator[tuple[Any, set[int]]]:
-    """Yield the ops in the bodies of an op, with the ids of the tensors there that move."""
-    arguments = list(op.inputs)[1:] if op.type in CONDITIONALS | CASES else list(op.inputs)
-    moving = {index for index, tensor in enumerate(arguments) if id(tensor) in moved}
-    if op.type in LOOPS:
-        moving = moved_in_loop(op, moved)[0]
-    for body in bodies_of(op):
-        inner_moved = follow(body.inputs[index] for index in moving)
-        for inner in _needed_ops(body, body.outputs):
-            yield inner, inner_moved
-            yield from _inside(inner, inner_moved)
+def _inside(op: Any) -> Iterator[tuple[Any, set[Any]]]:
+    """Yield the ops in the bodies of an op, with those there that arguments move.
+
+    None if the graph of a body isn't known or is compiled.
+    """
+    attrs = [op.get_attr(attr) for attr in _BODIES.get(op.type, ())]
+    functions = [function for attr in attrs for function in (attr if isinstance(attr, list) else [attr])]
+    for function in functions:
+        body = private_graphs.body_named(op.graph, function.name)
+        if body is not None:
+            moving = _moving(body, body.inputs)
+            for inner in _needed_ops(body, body.outputs):
+                yield inner, moving
+                yield from _inside(inner)
 
 
-def _watch(op: Any, moved: Collection[int], names: Mapping[int, str], part: str) -> Watched | None:
+def _watch(op: Any, moving: set[Any], names: Mapping[int, str], part: str) -> Watched | None:
     """Return an op as a branch; `None` if it doesn't branch, or not on what moves."""
-    kind = _kind_of(op) if any(id(tensor) in moved for tensor in op.outputs) else None
+    kind = _kind_of(op) if op in moving else None
     place = "" if kind is None else place_of_branch(op)
     if kind is None or not place:
         return None
     tensors = (op.outputs[0],) if kind.is_output else tuple(op.inputs[index] for index in kind.inputs)
-    is_loop = op.type in LOOPS
     # A loop whose rounds nothing counts; or a side that a shape or a constant decides.
-    is_fixed = tensors[0].dtype != tf.int32 if is_loop else not any(id(tensor) in moved for tensor in tensors)
-    # `reduce_logsumexp` has a guard: no finite values take its other side.
-    if is_fixed or (tensors[0].op.type == "IsFinite" and is_guard_of_tensorflow(tensors[0].op)):
+    is_loop = kind.sides == ROUNDS
+    is_fixed = tensors[0].dtype != tf.int32 if is_loop else moving.isdisjoint(tensor.op for tensor in tensors)
+    if is_fixed or tensors[0].op.type == "IsFinite":  # no finite values take the other side of such a guard
         return None
-    branch = Branch(_describe_branch(op, kind, names), place, part, kind.sides, ())
-    # A loop with as many rounds at all points has no side to look for; it may have no round.
-    return Watched(branch, kind, tensors, is_loop and not moved_in_loop(op, moved)[1])
+    return Watched((_describe_branch(op, kind, names), place, part), kind, tensors)
 
 
 def _kind_of(op: Any) -> Kind | None:
@@ -200,25 +195,18 @@ def _kind_of(op: Any) -> Kind | None:
         # If a comparison selects, the selection is the branch.
         is_mask = any(user.type == "Cast" for user in op.outputs[0].consumers())
         return replace(_CONDITION, is_output=True) if is_mask else None
-    if op.type in CASES:
-        return _index_kind(len(op.get_attr("branches")))
+    if op.type in ("Case", "StatelessCase"):  # an index that is out of range selects the last
+        last = len(op.get_attr("branches")) - 1
+        sides = range(last + 1)
+        return Kind(
+            tuple(f"branch {side}" for side in sides),
+            lambda index: [np.where((index < 0) | (index > last), last, index) == side for side in sides],
+        )
     kind = KINDS.get(op.type)
-    if kind is None or kind.is_output or op.type in CONDITIONALS:
+    if kind is None or kind.is_output or op.type in _BODIES:
         return kind
     deciding = [op.inputs[index].dtype for index in kind.inputs]
     return kind if all(dtype.is_floating or dtype == tf.bool for dtype in deciding) else None
-
-
-def needed_by(tensors: Iterable[Any]) -> set[Any]:
-    """Return the ops from which some tensors are computed."""
-    needed: set[Any] = set()
-    waiting = [tensor.op for tensor in tensors]
-    while waiting:
-        op = waiting.pop()
-        if op not in needed:
-            needed.add(op)
-            waiting += [tensor.op for tensor in op.inputs]
-    return needed
 
 
 _LONGEST = 40  # characters of a condition
@@ -230,9 +218,9 @@ _SAME = {"Identity", "IdentityN", "Cast", "ReadVariableOp", "BroadcastTo", "Stop
 
 def _describe_branch(op: Any, kind: Kind, names: Mapping[int, str]) -> str:
     """Describe what an op branches on: a condition, or the function and its arguments."""
-    if op.type in LOOPS:
+    if kind.sides == ROUNDS:
         return "loop"
-    if op.type in CASES or kind.sides == TRUTH:
+    if op.type in _BODIES or kind.sides == TRUTH:
         text = _describe_tensor(op.outputs[0] if kind.is_output else op.inputs[0], names, 3)
     else:
         arguments = (_describe_tensor(op.inputs[index], names, 2) for index in kind.inputs)
@@ -269,63 +257,3 @@ def _numbers_of(op: Any) -> list[float]:
     if value.dtype.kind not in "fiu" or value.size > _MOST_NUMBERS:
         return []
     return [float(number) for number in np.ravel(value) if np.isfinite(number)]
-
-
-SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"})
-
-
-def bodies_of(op: Any) -> list[Any]:
-    """Return the graph of each body of a loop, a branch or a call.
-
-    Empty for other ops, and if the graph of a body isn't known or is compiled.
-    """
-    attrs = [op.get_attr(attr) for attr in BODIES.get(op.type, ())]
-    functions = [function for attr in attrs for function in (attr if isinstance(attr, list) else [attr])]
-    bodies = [private_graphs.body_named(op.graph, function.name) for function in functions]
-    return [] if any(body is None for body in bodies) else bodies
-
-
-def follow(tensors: Iterable[Any]) -> set[int]:
-    """Return the ids of the tensors that move with some tensors, including these.
-
-    A shape isn't a value. A variable that a loop only passes on doesn't move with the loop's other variables.
-    """
-    waiting = list(tensors)
-    moved, ops = {id(tensor) for tensor in waiting}, set()
-    while waiting:
-        for user in waiting.pop().consumers():
-            if user.type in SHAPES or (user in ops and user.type not in LOOPS):
-                continue
-            ops.add(user)
-            indices = moved_in_loop(user, moved)[0] if user.type in LOOPS else range(len(user.outputs))
-            new = [user.outputs[index] for index in indices if id(user.outputs[index]) not in moved]
-            moved.update(map(id, new))
-            waiting += new
-    return moved
-
-
-def moved_in_loop(op: Any, moved: Collection[int]) -> tuple[set[int], bool]:
-    """Return the indices of a loop's variables that move, and whether the number of its rounds changes."""
-    moving = {index for index, tensor in enumerate(op.inputs) if id(tensor) in moved}
-    if not bodies_of(op):
-        return set(range(len(op.outputs))), True
-    body, condition = bodies_of(op)
-    while True:
-        inside = follow(graph.inputs[index] for graph in (body, condition) for index in moving)
-        depends = id(condition.outputs[0]) in inside
-        new = {
-            index
-            for index, tensor in enumerate(body.outputs)
-            if id(tensor) in inside or (depends and not _is_passed_on(body, index))
-        }
-        if new <= moving:
-            return moving, depends
-        moving |= new
-
-
-def _is_passed_on(body: Any, index: int) -> bool:
-    """Whether a loop's body passes one of its variables on unchanged."""
-    tensor = body.outputs[index]
-    while tensor.op.type in ("Identity", "StopGradient"):
-        tensor = tensor.op.inputs[0]
-    return tensor is body.inputs[index]

@@ -13,6 +13,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -20,25 +21,19 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import Operation
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.features.search.branches.graph_branches import NO_ROUND, Key, find_branches, needed_by
-from gradcheck_cli.features.search.branches.python_branches import (
-    Arc,
-    PythonBranch,
-    constants_in,
-    python_branches,
-    trace_jumps,
-)
+from gradcheck_cli.features.search.branches.graph_branches import ROUNDS, Key, Side, find_branches
+from gradcheck_cli.features.search.branches.python_branches import constants_in, python_sides, watch_python
 from gradcheck_cli.features.search.mixed_points import FreeInputs
 from gradcheck_cli.gate import Branch
 from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched
+from gradcheck_cli.tensorflow_backend.graph_path import ops_before
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_shapes, run_error
 
 Array = np.ndarray[Any, Any]
 Points = Mapping[int, Array]  # input number -> (B, *shape); other inputs stay at the base point
-Side = tuple[Key, str]
 
 
 def name_of(side: Side) -> str:
@@ -68,18 +63,16 @@ class PointsSeen:
     """What was seen at some points."""
 
     op: GraphOperation
-    taken: list[set[Side]]  # (B,) the sides that are taken
+    taken: Mapping[Side, Array]  # where each side is taken, (B,) of booleans
     is_finite: Array  # (B,) whether every output is finite
     values: list[Array]  # of each differentiable output, (B, *shape)
     upstreams: list[Array]  # of the same, (B, *shape)
     # what the upstreams are pulled back to for each input, (B, *shape); `None` for no path
     gradients: list[Array | None]
 
-    def at(self, rows: Array) -> PointsSeen:
-        """Return what was seen at some of the points, sides aside."""
-        values, upstreams = ([stack[rows] for stack in stacks] for stacks in (self.values, self.upstreams))
-        gradients = [None if stack is None else stack[rows] for stack in self.gradients]
-        return PointsSeen(self.op, [], self.is_finite[rows], values, upstreams, gradients)
+    def sides(self, rows: Any) -> frozenset[Side]:
+        """Return the sides that some of the points take."""
+        return frozenset(side for side, is_taken in self.taken.items() if is_taken[rows].any())
 
 
 class PointField:
@@ -95,55 +88,54 @@ class PointField:
             CaseFailedError: a call raises.
         """
         self._op = op
-        self._arcs: set[Arc] = set()  # of the Python code that has run
-        self._python: list[PythonBranch] = []  # its branches
+        self._codes: set[CodeType] = set()  # the Python code that has run
         self.seen: set[Side] = set()  # the sides at which the gradient was tested
         branches = find_branches(op)
-        # The numbers in the graph, and in Python code that has run.
-        self.constants = list(dict.fromkeys(branches.constants))
+        self._numbers = branches.constants
         # Why some branches can't be looked at; empty if all can.
         self.unknown = f"not looked at inside {', '.join(sorted(branches.closed))}" if branches.closed else ""
         self._watched = branches.watched
 
     @property
+    def constants(self) -> list[float]:
+        """The numbers in the graph, and in Python code that has run, each once."""
+        return list(dict.fromkeys([*self._numbers, *constants_in(self._codes)]))
+
+    @property
     def sides(self) -> list[Side]:
         """The sides of all branches, each once."""
-        every = [*(watched.branch for watched in self._watched), *(code.branch for code in self._python)]
-        return list(dict.fromkeys((branch.key, side) for branch in every for side in branch.sides))
+        in_graph = [(watched.key, side) for watched in self._watched for side in watched.kind.sides]
+        return list(dict.fromkeys([*in_graph, *python_sides(self._codes)]))
 
     def branches(self, excuses: Sequence[tuple[str, str]] = ()) -> tuple[Branch, ...]:
         """Return the branches, with the sides that were taken, and the reasons why others aren't.
 
-        Of loops with fixed numbers of rounds, these are those that never had one.
-
         Args:
             excuses: pairs of a glob over sides and a reason; if several match, the last one counts.
         """
-        hidden = {watched.branch.key for watched in self._watched if watched.is_hidden}
-        idle = {key for key, side in self.seen if side == NO_ROUND}
-        hidden -= idle - {key for key, side in self.seen if side != NO_ROUND}
-        own: dict[Key, list[Side]] = {}
-        for side in self.sides:
-            own.setdefault(side[0], []).append(side)
+        every: dict[Key, list[str]] = {}
+        for key, side in self.sides:
+            every.setdefault(key, []).append(side)
         branches = []
-        for key, sides in own.items():
+        for key, sides in every.items():
+            seen = tuple(side for side in sides if (key, side) in self.seen)
             excused = {
                 side: reason
                 for side in sides
                 for glob, reason in excuses
-                if side not in self.seen and matches(side, glob)
+                if side not in seen and matches((key, side), glob)
             }
-            seen = tuple(name for _, name in sides if (key, name) in self.seen)
-            told = tuple((side[1], reason) for side, reason in excused.items())
-            branches.append(Branch(*key, tuple(name for _, name in sides), seen, told))
-        return tuple(branch for branch in branches if branch.key not in hidden and len(branch.sides) > 1)
+            # A loop with as many rounds at all points doesn't branch; it may have no round.
+            if tuple(sides) != ROUNDS or len(seen) > 1 or seen == ROUNDS[:1]:
+                branches.append(Branch(*key, tuple(sides), seen, tuple(excused.items())))
+        return tuple(branches)
 
     # Looking at points.
 
     @cached_property
     def calls_python(self) -> bool:
         """Whether the forward or the gradient calls Python code of the user's."""
-        return any(op.type in PY_FUNC_TYPES for op in needed_by(self._op.traced.vjp_trace.whole.results))
+        return any(op.type in PY_FUNC_TYPES for op in ops_before(self._op.traced.vjp_trace.whole.results))
 
     @property
     def most(self) -> int:
@@ -164,7 +156,7 @@ class PointField:
         graph = self._op.traced.vjp_trace.whole
         if not graph.sources:  # no gradient, so nothing to see
             blank: list[Array | None] = [None] * len(self._op.inputs)
-            return PointsSeen(self._op, [set() for _ in seeds], np.ones(len(seeds), bool), [], [], blank)
+            return PointsSeen(self._op, {}, np.ones(len(seeds), bool), [], [], blank)
         infos = [self._op.outputs[output_index] for output_index in graph.sources]
         generator = np.random.default_rng(list(seeds))
         upstreams = [generator.standard_normal((len(seeds), *info.shape)) for info in infos]
@@ -174,24 +166,11 @@ class PointField:
         for value in results[:count]:
             if value.dtype.kind in "fc":
                 is_finite &= np.isfinite(value).reshape(len(seeds), -1).all(axis=1)
-        if self.calls_python:
-            self._note_python(taken)
-        sides = set(self.sides)
-        taken = [own & sides if is_known else set() for own, is_known in zip(taken, is_finite, strict=True)]
+        taken = {side: is_taken & is_finite for side, is_taken in taken.items()}
         outputs = [results[output_index] for output_index in graph.sources]
         return PointsSeen(
             self._op, taken, is_finite, outputs, upstreams, self._add_gradients(results[count:])
         )
-
-    def _note_python(self, taken: Sequence[set[Any]]) -> None:
-        """Add the branches of the code that ran, and the sides to the arcs that show them."""
-        self._arcs |= {mark for own in taken for mark in own if isinstance(mark[1], int)}
-        self._python = python_branches(self._arcs)
-        self.constants = list(dict.fromkeys([*self.constants, *constants_in(self._arcs)]))
-        for own in taken:
-            for code in self._python:
-                pairs = zip(code.branch.sides, code.arcs, strict=True)
-                own |= {(code.branch.key, side) for side, arcs in pairs if not arcs.isdisjoint(own)}
 
     @property
     def _pulled(self) -> list[int]:
@@ -208,28 +187,33 @@ class PointField:
                 sums[input_index] = gradient if before is None else before + gradient
         return sums
 
-    def _look(self, points: Points, upstreams: Sequence[Array]) -> tuple[list[Array], list[set[Any]]]:
-        """Return the results, (B, ...) each, and the sides or arcs at each point; NaN where a call raises."""
+    def _look(self, points: Points, upstreams: Sequence[Array]) -> tuple[list[Array], dict[Side, Array]]:
+        """Return the results, (B, ...) each, and the sides taken at each point; NaN where a call raises."""
         count = len(next(iter((*points.values(), *upstreams))))
         if count == 1 or not self.calls_python:  # Python is watched point by point
             with suppress(CaseFailedError):
                 return self._call(points, upstreams)
         if count == 1:
             inputs = [self._op.inputs[input_index] for input_index in self._pulled]
-            return [np.full((1, *info.shape), np.nan) for info in (*self._op.outputs, *inputs)], [set()]
+            return [np.full((1, *info.shape), np.nan) for info in (*self._op.outputs, *inputs)], {}
         halves = [
             self._look({index: stack[half] for index, stack in points.items()}, [u[half] for u in upstreams])
             for half in (slice(count // 2), slice(count // 2, None))
         ]
         (first, taken), (second, more) = halves
-        return [np.concatenate(both) for both in zip(first, second, strict=True)], taken + more
+        none = np.zeros(count // 2, bool), np.zeros(count - count // 2, bool)
+        sides = {
+            side: np.concatenate([taken.get(side, none[0]), more.get(side, none[1])])
+            for side in {**taken, **more}
+        }
+        return [np.concatenate(both) for both in zip(first, second, strict=True)], sides
 
-    def _call(self, points: Points, upstreams: Sequence[Array]) -> tuple[list[Array], list[set[Any]]]:
+    def _call(self, points: Points, upstreams: Sequence[Array]) -> tuple[list[Array], dict[Side, Array]]:
         first = len(upstreams)
         batch = {first + index: stack for index, stack in points.items()} | dict(enumerate(upstreams))
-        arcs: set[Arc] = set()
+        in_python: set[Side] = set()
         try:
-            with trace_jumps(arcs) if self.calls_python else nullcontext():
+            with watch_python(self._codes, in_python) if self.calls_python else nullcontext():
                 fetched = self._run(batch, 1)
         except tf.errors.OpError as error:
             raise run_error(error, "gradient") from error
@@ -238,11 +222,11 @@ class PointField:
         results = [values[id(tensor)] for tensor in self._op.traced.vjp_trace.whole.results]
         outputs = self._op.outputs
         require_shapes((value.shape[1:] for value in results[: len(outputs)]), outputs)
-        taken: list[set[Any]] = [set(arcs) for _ in next(iter(batch.values()))]
+        count = len(next(iter(batch.values())))
+        taken = {side: np.ones(count, bool) for side in in_python}
         for watched in self._watched:
-            for side, is_taken in zip(watched.branch.sides, watched.sides_taken(values), strict=True):
-                for row in np.flatnonzero(is_taken):
-                    taken[row].add((watched.branch.key, side))
+            for side, is_taken in watched.sides_taken(values):
+                taken[side] = is_taken | taken.get(side, False)
         return results, taken
 
     @cached_property
@@ -275,7 +259,7 @@ class Suspicion:
 def suspect(
     op: Operation,
     looked: PointsSeen,
-    points: Mapping[int, Array],
+    points: Points,
     free: FreeInputs,
     moving: tuple[np.random.Generator, float, Array],
 ) -> Suspicion:
@@ -292,21 +276,44 @@ def suspect(
     generator, step, ways = moving
     vectors = free.pack(points)
     moves = _draw_moves(vectors, free.spreads, generator, ways) * step
-    others = free.others(points)
     above = free.clip(vectors + moves)
     blocked = above == vectors
     if blocked.any():
         above = np.where(blocked, free.clip(vectors - moves), above)
+
+    def values_at(vectors: Array, points: Points) -> list[Array]:
+        values = op.evaluate(free.unpack(vectors, points))
+        return [values[index] for index in _differentiable_outputs(op)]
+
+    ahead = values_at(above, points)
+    # A backward pass's values may differ in their last bits.
+    here = looked.values if looked.op is op else values_at(vectors, points)
     distance = 2 * (above - vectors)
-    indices = _differentiable_outputs(op)
-    values: Sequence[Any] = op.evaluate(free.unpack(above, others))
-    ahead, here = [values[index] for index in indices], looked.values
-    if looked.op is not op:  # a backward pass's values may differ in their last bits
-        values = op.evaluate(free.unpack(vectors, others))
-        here = [values[index] for index in indices]
     with np.errstate(all="ignore"):
+        analytic, terms, is_whole = _pull_back(looked, free, distance)
+
+        def compare(rows: Array, changes: list[Array], here: list[Array], bends: list[Array]) -> Suspicion:
+            numeric, size, noise, bend = (np.zeros(len(rows)) for _ in range(4))
+            flows = [flow[rows] for flow in looked.upstreams]
+            for flow, change, middle in zip(flows, changes, here, strict=True):
+                products = _rows(np.real(np.conj(flow) * change))
+                numeric += products.sum(axis=1)
+                size += np.abs(products).sum(axis=1)
+                noise += _ROUNDINGS * _rows(np.abs(flow * middle)).sum(axis=1)
+            for flow, second in zip(flows, bends, strict=False):
+                bend += _rows(np.abs(flow * second)).sum(axis=1)
+            is_known = looked.is_finite[rows] & np.isfinite(numeric)
+            excess = np.maximum(np.abs(analytic[rows] - numeric) - noise - bend, 0.0)
+            share = np.nan_to_num(excess / (size + terms[rows]))
+            return Suspicion(
+                np.where(is_known & is_whole[rows], share, 0.0),
+                is_known & ~is_whole[rows],
+                bend > _GROWS * size,
+                (size + terms[rows]) / np.linalg.norm(distance[rows], axis=1),
+            )
+
         changes = [2 * (end - middle) for end, middle in zip(ahead, here, strict=True)]
-        seen = _compare(looked, free, (changes, here, []), distance)
+        seen = compare(np.arange(len(vectors)), changes, here, [])
         # Most points are right: only others need the other side, which shows kinks.
         rows = np.flatnonzero((seen.disagreement > _SCREENED) | seen.is_spoilt)
         if not len(rows):
@@ -315,62 +322,33 @@ def suspect(
         vectors, above = vectors[rows], above[rows]
         outer = 2 * vectors - above
         is_inside = (free.clip(outer) == outer).all(axis=1)
-        own_others = {index: stack if len(stack) == 1 else stack[rows] for index, stack in others.items()}
-        between = free.unpack(np.where(is_inside[:, None], outer, (vectors + above) / 2), own_others)
-        values = op.evaluate(between)
+        between = np.where(is_inside[:, None], outer, (vectors + above) / 2)
+        others = values_at(between, {index: stack[rows] for index, stack in points.items()})
         ahead, here = ([stack[rows] for stack in stacks] for stacks in (ahead, here))
         both, bends = [], []
-        for end, middle, other in zip(ahead, here, [values[index] for index in indices], strict=True):
+        for end, middle, other in zip(ahead, here, others, strict=True):
             inside = is_inside.reshape(-1, *[1] * (end.ndim - 1))
             both.append(np.where(inside, end - other, 2 * (end - middle)))
             bends.append(np.where(inside, end - 2 * middle + other, end - 2 * other + middle))
-        again = _compare(looked.at(rows), free, (both, here, bends), 2 * (above - vectors))
+        again = compare(rows, both, here, bends)
         seen.disagreement[rows], seen.is_spoilt[rows] = again.disagreement, again.is_spoilt
         seen.is_bent[rows] = again.is_bent
     return seen
 
 
-def _compare(
-    looked: PointsSeen,
-    free: FreeInputs,
-    values: tuple[list[Array], list[Array], list[Array]],
-    distance: Array,
-) -> Suspicion:
-    """Compare gradients with the changes of values over a distance, (B, size).
-
-    Args:
-        values: changes of each output, (B, *shape); its values; and how far they bend; none if
-            that wasn't measured.
-    """
-    changes, here, bends = values
+def _pull_back(looked: PointsSeen, free: FreeInputs, distance: Array) -> tuple[Array, Array, Array]:
+    """Return the change over a distance by the gradients, the size of its terms, and where all are finite."""
     count = len(distance)
-    numeric, size, noise, bend = (np.zeros(count) for _ in range(4))
-    for flow, change, middle in zip(looked.upstreams, changes, here, strict=True):
-        products = _rows(np.real(np.conj(flow) * change))
-        numeric += products.sum(axis=1)
-        size += np.abs(products).sum(axis=1)
-        noise += _ROUNDINGS * _rows(np.abs(flow * middle)).sum(axis=1)
-    for flow, second in zip(looked.upstreams, bends, strict=False):
-        bend += _rows(np.abs(flow * second)).sum(axis=1)
-    analytic, moved = np.zeros(count), size.copy()
-    is_whole = np.ones(count, bool)
+    analytic, size, is_whole = np.zeros(count), np.zeros(count), np.ones(count, bool)
     for free_input, own in zip(free.parts, free.split(distance), strict=True):
         gradient = looked.gradients[free_input.index]
-        if gradient is None:
-            continue
-        flat = _rows(gradient)
-        if free_input.is_complex:
-            flat = np.concatenate([flat.real, flat.imag], axis=1)
-        products = flat.real * own
-        analytic += products.sum(axis=1)
-        size += np.abs(products, out=products).sum(axis=1)
-        is_whole &= np.isfinite(flat).all(axis=1)
-    excess = np.maximum(np.abs(analytic - numeric) - noise - bend, 0.0)
-    share = np.where(size > 0, excess / size, 0.0)
-    is_known = looked.is_finite & np.isfinite(numeric)
-    disagreement = np.where(is_known & is_whole, np.nan_to_num(share), 0.0)
-    slope = size / np.linalg.norm(distance, axis=1)
-    return Suspicion(disagreement, is_known & ~is_whole, bend > _GROWS * moved, slope)
+        if gradient is not None:
+            flat = free_input.components(gradient)
+            products = flat.real * own
+            analytic += products.sum(axis=1)
+            size += np.abs(products).sum(axis=1)
+            is_whole &= np.isfinite(flat).all(axis=1)
+    return analytic, size, is_whole
 
 
 def _draw_moves(vectors: Array, spreads: Array, generator: np.random.Generator, ways: Array) -> Array:
@@ -396,7 +374,7 @@ def is_smooth(op: Operation, points: Mapping[int, Array], free: FreeInputs) -> A
     with its power of 1.5 beside `abs(x) ** 1.5`, and with the step itself at a kink. That of odd functions is
     0, but the slope grows where it is infinite, as beside `cbrt(x)`.
     """
-    vectors, others = free.pack(points), free.others(points)
+    vectors = free.pack(points)
     smooth = np.ones(len(vectors), bool)
     steps = STEP * np.maximum(np.abs(vectors), free.spreads)
     tiny = np.abs(vectors) < _TINY * free.spreads
@@ -408,7 +386,7 @@ def is_smooth(op: Operation, points: Mapping[int, Array], free: FreeInputs) -> A
         # At the end of a range, the function is looked at from there on.
         is_end = (free.clip(vectors - moves) != vectors - moves).any(axis=1, keepdims=True)
         long, short = (
-            [op.evaluate(free.unpack(vectors + (is_end + way) * size, others)) for way in (0, 1, -1)]
+            [op.evaluate(free.unpack(vectors + (is_end + way) * size, points)) for way in (0, 1, -1)]
             for size in (moves, moves / FINER)
         )
         for index in _differentiable_outputs(op):

@@ -11,163 +11,126 @@ import dis
 import functools
 import linecache
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
-from gradcheck_cli.features.search.branches.graph_branches import TRUTH, shorten
-from gradcheck_cli.gate import Branch
+from gradcheck_cli.features.search.branches.graph_branches import TRUTH, Key, Side, shorten
 from gradcheck_cli.plain_files import is_users, short_path
 from gradcheck_cli.tensorflow_backend.private.private_graphs import around_python_calls
 
 _RAISED = ("raised", "not raised")
 
-# A code, a jump's offset, and whether it jumped; -1 for a code that was entered.
-Arc = tuple[CodeType, int, bool]
-
 
 @contextmanager
-def trace_jumps(arcs: set[Arc]) -> Iterator[None]:
+def watch_python(codes: set[CodeType], taken: set[Side]) -> Iterator[None]:
     """Note which way jumps go in the user's functions that TensorFlow calls meanwhile.
 
     TensorFlow calls them in its own threads, so tracing begins with each call.
 
     Args:
-        arcs: added to.
+        codes: what runs is added.
+        taken: the sides that it takes are added.
     """
+
+    def trace(frame: FrameType, _event: str, _arg: Any) -> Any:
+        code = frame.f_code
+        if not is_users(code.co_filename):
+            return None
+        jumps = _jumps_of(code)
+        codes.add(code)
+        taken.update((jump.key, _RAISED[1]) for jump in jumps.values() if jump.sides == _RAISED)
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        before: _Jump | None = None
+
+        def note(frame: FrameType, event: str, _arg: Any) -> Any:
+            nonlocal before
+            if event == "opcode":
+                if before is not None:
+                    taken.add((before.key, before.sides[frame.f_lasti == before.target]))
+                before = jumps.get(frame.f_lasti)
+            return note
+
+        return note if jumps else None
 
     @contextmanager
     def tracing() -> Iterator[None]:
-        before = sys.gettrace()
-        sys.settrace(lambda frame, _event, _arg: _trace_frame(frame, arcs))
+        outer = sys.gettrace()
+        sys.settrace(trace)
         try:
             yield
         finally:
-            sys.settrace(before)
+            sys.settrace(outer)
 
     with around_python_calls(tracing):
         yield
-
-
-def _trace_frame(frame: FrameType, arcs: set[Arc]) -> Any:
-    """Return the trace function for a frame; `None` if the code isn't the user's."""
-    code = frame.f_code
-    if not is_users(code.co_filename):
-        return None
-    jumps = _jumps_of(code)
-    arcs.add((code, -1, False))
-    if not jumps:
-        return None
-    frame.f_trace_opcodes, frame.f_trace_lines = True, False
-    jump: _Jump | None = None
-
-    def note(frame: FrameType, event: str, _arg: Any) -> Any:
-        nonlocal jump
-        if event == "opcode":
-            if jump is not None:
-                arcs.add((code, jump.offset, frame.f_lasti == jump.target))
-            jump = jumps.get(frame.f_lasti)
-        return note
-
-    return note
 
 
 @dataclass(frozen=True)
 class _Jump:
     """A conditional jump."""
 
-    offset: int  # its own
-    target: int
-    is_if_true: bool  # whether it jumps if its condition is true
-    is_except: bool  # whether its condition is the class of an exception that was raised
-    # first line and column, last line and column of the condition; 0 for what isn't known
-    position: tuple[int, int, int, int]
+    key: Key  # of the branch; a loop's condition is compiled to several jumps
+    sides: tuple[str, str]  # the side that is taken without the jump, and with it
+    target: int  # the offset to which it jumps
 
 
 @functools.lru_cache(maxsize=256)
 def _jumps_of(code: CodeType) -> dict[int, _Jump]:
     """Return the conditional jumps of a code by offset, also by the offset of what extends their argument."""
     jumps: dict[int, _Jump] = {}
-    before: list[int] = []
+    extended: list[int] = []
     previous, line = "", code.co_firstlineno
     for instruction in dis.get_instructions(code):
-        starts = getattr(instruction, "line_number", instruction.starts_line)  # newer Pythons; older ones
-        line = starts or line
-        if instruction.opname == "EXTENDED_ARG":
-            before.append(instruction.offset)
+        line = (
+            getattr(instruction, "line_number", instruction.starts_line) or line
+        )  # newer Pythons; older ones
+        name = instruction.opname
+        if name == "EXTENDED_ARG":
+            extended.append(instruction.offset)
             continue
         is_jump = instruction.opcode in dis.hasjrel or instruction.opcode in dis.hasjabs
-        if is_jump and "IF" in instruction.opname:
-            jump = _Jump(
-                instruction.offset,
-                instruction.argval,
-                "IF_TRUE" in instruction.opname or instruction.opname.endswith(("IF_NONE", "IF_NOT_NONE")),
-                "EXC_MATCH" in instruction.opname or previous == "CHECK_EXC_MATCH",
-                _position_of(instruction, line),
-            )
-            jumps |= dict.fromkeys([*before, instruction.offset], jump)
-        before, previous = [], instruction.opname
+        if is_jump and "IF" in name:
+            text, first = _source_of(code, instruction, line)
+            sides = TRUTH
+            if "EXC_MATCH" in name or previous == "CHECK_EXC_MATCH":  # if it is another's handler, it jumps
+                text, sides = f"except {text}", _RAISED
+            elif "IF_TRUE" in name or name.endswith(("IF_NONE", "IF_NOT_NONE")):
+                sides = TRUTH[1], TRUTH[0]
+            key = text, f"{short_path(code.co_filename)}:{first}", "python"
+            jump = _Jump(key, sides, instruction.argval)
+            jumps |= dict.fromkeys([*extended, instruction.offset], jump)
+        extended, previous = [], name
     return jumps
 
 
-def _position_of(instruction: Any, line: int) -> tuple[int, int, int, int]:
-    positions = getattr(instruction, "positions", None)  # from Python 3.11 on
-    if positions is None or None in positions:
-        return line, 0, line, 0
-    return positions.lineno, positions.col_offset, positions.end_lineno, positions.end_col_offset
+def _source_of(code: CodeType, instruction: Any, line: int) -> tuple[str, int]:
+    """Return the condition of a jump, and its line."""
+    at = getattr(instruction, "positions", None)  # from Python 3.11 on
+    if at is None or None in at:
+        return shorten(linecache.getline(code.co_filename, line).strip()), line
+    text = linecache.getline(code.co_filename, at.lineno).encode()
+    end = at.end_col_offset if at.end_lineno == at.lineno else None
+    return shorten(text[at.col_offset : end].decode(errors="replace").strip()), at.lineno
 
 
-@dataclass(frozen=True)
-class PythonBranch:
-    """A branch of Python code."""
-
-    branch: Branch  # the branch, with no side seen
-    arcs: tuple[frozenset[Arc], ...]  # for each side, what shows that it was taken
+def _in_order(codes: Collection[CodeType]) -> list[CodeType]:
+    """Return codes in the order of their text: that of a set differs from run to run."""
+    return sorted(codes, key=lambda code: (code.co_filename, code.co_firstlineno, code.co_name))
 
 
-def python_branches(arcs: set[Arc]) -> list[PythonBranch]:
-    """Return the branches of the code that ran."""
-    codes = sorted(_codes_in(arcs), key=lambda code: (code.co_filename, code.co_firstlineno))
-    return [branch for code in codes for branch in _branches_of(code)]
+def python_sides(codes: Collection[CodeType]) -> Iterator[Side]:
+    """Yield the sides of the branches in the code that ran."""
+    for code in _in_order(codes):
+        for jump in _jumps_of(code).values():
+            yield from ((jump.key, side) for side in (_RAISED if jump.sides == _RAISED else TRUTH))
 
 
-def _codes_in(arcs: set[Arc]) -> list[CodeType]:
-    return [code for code, offset, _ in arcs if offset < 0]
-
-
-def _branches_of(code: CodeType) -> Iterator[PythonBranch]:
-    groups: defaultdict[tuple[tuple[int, int, int, int], int], list[_Jump]] = defaultdict(list)
-    counts: Counter[tuple[tuple[int, int, int, int], bool]] = Counter()
-    for jump in dict.fromkeys(_jumps_of(code).values()):
-        # A loop's condition is compiled twice, with opposite jumps; a chain of comparisons has several.
-        sense = jump.position, jump.is_if_true
-        groups[jump.position, counts[sense]].append(jump)
-        counts[sense] += 1
-    for (position, turn), own in groups.items():
-        text = _text_at(code.co_filename, position) + (f" ({turn + 1})" if turn else "")
-        true, false = (
-            frozenset((code, jump.offset, jump.is_if_true is way) for jump in own) for way in (True, False)
-        )
-        sides, taken = TRUTH, (true, false)
-        if own[0].is_except:
-            text, sides, taken = f"except {text}", _RAISED, (true, frozenset([(code, -1, False)]))
-        place = f"{short_path(code.co_filename)}:{position[0]}"
-        yield PythonBranch(Branch(text, place, "python", sides, ()), taken)
-
-
-def _text_at(file: str, position: tuple[int, int, int, int]) -> str:
-    first, start, last, end = position
-    line = linecache.getline(file, first)
-    text = line.encode()[start : end if last == first and end else None].decode(errors="replace")
-    return shorten(text.strip())
-
-
-def constants_in(arcs: set[Arc]) -> list[float]:
+def constants_in(codes: Collection[CodeType]) -> list[float]:
     """Return the numbers that are written in the code that ran."""
-    waiting: list[Any] = [*_codes_in(arcs)]
+    waiting: list[Any] = _in_order(codes)
     numbers: dict[float, None] = {}
     while waiting:
         constant = waiting.pop()
