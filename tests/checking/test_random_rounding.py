@@ -53,14 +53,6 @@ def own(x):
     return tf.sin(x), lambda u: u * tf.cos(x)
 
 
-@tf.custom_gradient
-def own_in_numpy(x):
-    y = tf.numpy_function(np.sin, [x], x.dtype)
-    return tf.ensure_shape(y, x.shape), lambda u: tf.ensure_shape(
-        tf.numpy_function(lambda x, u: u * np.cos(x), [x, u], x.dtype), x.shape
-    )
-
-
 FORWARDS = {
     "ops": lambda x: tf.sin(x) / x,
     "a loop": loop,
@@ -69,7 +61,6 @@ FORWARDS = {
     "a scan": lambda x: tf.scan(lambda a, b: tf.sin(a + b), x),
     "map_fn": lambda x: tf.map_fn(tf.sin, x),
     "a custom gradient": own,
-    "NumPy": own_in_numpy,
     "cross entropy": lambda x: tf.nn.softmax_cross_entropy_with_logits(
         [0.0, 1.0, 0.0], tf.cast(x, tf.float32)
     ),
@@ -153,10 +144,10 @@ def hiding(factor, size):
     return op
 
 
-def judged(forward):
+def judged(forward, value=(1.3, 1.7, 2.9, 3.1)):
     module = sys.modules["rounded_function"] = ModuleType("rounded_function")
     module.forward = forward
-    inputs = {"x": {"shape": [4], "dtype": "float64", "value": [1.3, 1.7, 2.9, 3.1]}}
+    inputs = {"x": {"shape": [4], "dtype": "float64", "value": list(value)}}
     report = gradcheck_cli.check({"op": "op", "forward": "rounded_function:forward", "inputs": inputs})
     (pair,) = report.cases[0].pairs
     return pair
@@ -183,3 +174,34 @@ def test_a_wrong_gradient_as_noisy_as_it_is_wrong_never_passes():
     for factor in (1.0 + 1e-7, 1.0 + 1e-5, 1.001, 1.1, -1.0):
         for size in (1e9, 1e10, 1e11, 1e12, 1e13):
             assert judged(hiding(factor, size)).status is not Status.PASSED or abs(factor - 1) < 1e-6
+
+
+def sinc_in_numpy(factor):
+    @tf.custom_gradient
+    def op(x):
+        def gradient(u):
+            of = tf.numpy_function(lambda x, u: factor * u * (np.cos(x) - np.sin(x) / x) / x, [x, u], x.dtype)
+            return tf.ensure_shape(of, x.shape)
+
+        return tf.ensure_shape(tf.numpy_function(lambda x: np.sin(x) / x, [x], x.dtype), x.shape), gradient
+
+    return op
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.01, 2.0])
+def test_rounding_in_python_is_measured_beside_the_point(factor):
+    pair = judged(sinc_in_numpy(factor), [1e-6, 0.7, 1.3, -0.4])
+    assert pair.status is (Status.PASSED if factor == 1.0 else Status.MISMATCHED)
+
+
+@tf.custom_gradient
+def wrong_at_one(x):
+    def gradient(u):
+        of = tf.numpy_function(lambda x, u: np.where(x == 1.0, 2.0, 1.0) * u * np.cos(x), [x, u], x.dtype)
+        return tf.ensure_shape(of, x.shape)
+
+    return tf.sin(x), gradient
+
+
+def test_a_branch_of_python_code_is_no_rounding():
+    assert judged(wrong_at_one, [0.3, 1.0, 2.0, -0.7]).status is Status.MISMATCHED

@@ -28,7 +28,7 @@ from gradcheck_cli.checking.ops.operation import (
 )
 from gradcheck_cli.checking.ops.random_rounding import rounding_beside
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Rule
-from gradcheck_cli.numerics import FLOAT64, Verdict, rule_for
+from gradcheck_cli.numerics import FLOAT64, Reason, Verdict, rule_for
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.probes import follow
 from gradcheck_cli.numerics.problem import typical_size
@@ -130,7 +130,7 @@ def _compare_elements(pair: Pair, matrix: Jacobian | None, formula: PairSample) 
             return None
         again = judge_pairs({own.key: own}, {own.key: matrix})[own.key]
         # Rounding of its own is no excuse: what the formula has in float64, the declared dtype has lost.
-        wrong = (again.verdict == Verdict.MISMATCH) | (again.decided_by == Rule.ROUNDING)
+        wrong = (again.verdict == Verdict.MISMATCH) | (again.reason == Reason.ROUNDING)
         gross = _find_far(again.analytic, again.numeric, wrong & beyond)
         again = again.settle(gross, Verdict.MISMATCH, Rule.PLAIN)
         is_fault = gross.any() and not _is_of_neighbours(pair, matrix.values, formula, gross)

@@ -237,7 +237,7 @@ class OpForms:
     # a float64 twin at the point before it was rounded to the declared dtypes
     at_unrounded_point: Callable[[], Operation | None] = _nothing
     # the op in float64, with each inexact result in its gradient moved by one rounding, up or down, as a draw
-    # chooses, and constants by one of their declared dtype; draw 0 moves nothing
+    # chooses, and constants, the forward's as well, by one of their declared dtype; draw 0 moves nothing
     rounded_otherwise: Callable[[int], Operation | None] = _nothing
     # the line, `file:line`, at which most of such rounding arises; empty where there is none. It takes a
     # function that measures how far an element moves in such forms, which it gets by draw.

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 import numpy as np
 
-from gradcheck_cli.checking.ops.jacobian import pull_back, working_precision
+from gradcheck_cli.checking.ops.jacobian import pull_back
 from gradcheck_cli.checking.ops.operation import Array, Float, Operation, pack, unpack
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.numerics.shared_limits import RUNS
+from gradcheck_cli.numerics.refine.series import POINTS, standard_deviation
+from gradcheck_cli.numerics.shared_limits import BOUND_PER_SIGMA, RUNS
 
 # Of 2,112 elements with an error, none was more than twice beyond the largest of eight runs; with four runs,
 # one in 600 was. What is beyond has two equal sources that cancelled in each run: one in 2^8.
@@ -22,27 +23,56 @@ def rounding_of(
 ) -> dict[int, Float]:
     """Return how far rounding moves each input's gradient for some upstreams, (B, n) by input index.
 
-    What can't be seen into (`OpForms.rounded_otherwise`) is run as `rounding_beside` does.
+    What can't be seen into (`OpForms.rounded_otherwise`) runs with other upstreams, and at points beside.
 
     Args:
         upstream: (B, m), packed.
         seed: decides on the directions.
         draws: numbers of the runs, of which the largest change counts.
     """
+    if op.forms.rounded_otherwise(0) is None:
+        return _rounding_of_black_box(op, output, upstream, seed)
 
     def run(draw: int) -> Mapping[int, Float | None]:
         rounded = op.forms.rounded_otherwise(draw + 1)
-        if rounded is not None:
-            with suppress(CaseFailedError):  # a kernel may refuse what isn't quite symmetric, or positive
-                return pull_back(rounded, output, upstream)
-        return _pull_beside(op, output, upstream, [seed, draw], moves)
+        with suppress(CaseFailedError):  # a kernel may refuse what isn't quite symmetric, or positive
+            return {} if rounded is None else pull_back(rounded, output, upstream)
+        return {}
 
-    moves: dict[int, Array] = {
-        index: 2 * working_precision(op, info.dtype).unit_roundoff * np.abs(op.point[index])
-        for index, info in enumerate(op.inputs)
-        if info.is_differentiable
-    }
     return _largest_changes(pull_back(op, output, upstream), map(run, draws))
+
+
+# Seven points this far apart, relative to the inputs: sums round otherwise at each, and what a smooth
+# gradient adds to differences of order 4 to 6 is below 2**-48 of it. A power of two would round nothing.
+_SPACING = 1.1 * 2.0**-12
+
+
+def _rounding_of_black_box(op: Operation, output: int, upstream: Float, seed: int) -> dict[int, Float]:
+    """Return how far other upstreams move gradients, or noise along the inputs, whichever is more.
+
+    The noise is that of the quieter side of the point: a branch of Python code may change at the point.
+    """
+    moved = rounding_beside(op, output, upstream, seed, {})
+    steps = {
+        index: np.multiply(_SPACING, op.point[index])
+        for index, of in enumerate(op.inputs)
+        if of.is_differentiable
+    }
+
+    def pull(times: int) -> Mapping[int, Float | None]:
+        beside = {index: times * np.asarray(step) for index, step in steps.items()}
+        return _pull_at(op, output, upstream, 1.0, beside)
+
+    sides = [[pull(sign * (1 + point)) for point in range(POINTS)] for sign in (1, -1)]
+    for index in moved:
+        noise = [
+            np.nan_to_num(standard_deviation(np.array([at[index] for at in side]), only_noise=True))
+            for side in sides
+            if all(at.get(index) is not None for at in side)
+        ]
+        if len(noise) == len(sides):
+            moved[index] = np.fmax(moved[index], BOUND_PER_SIGMA / FACTOR * np.minimum(*noise))
+    return moved
 
 
 def rounding_beside(
@@ -53,8 +83,15 @@ def rounding_beside(
     Args:
         moves: how far elements of the inputs move, up or down, by index.
     """
-    runs = (_pull_beside(op, output, upstream, [seed, draw], moves) for draw in range(RUNS))
-    return _largest_changes(pull_back(op, output, upstream), runs)
+
+    def run(draw: int) -> Mapping[int, Float | None]:
+        signs = np.random.default_rng([seed, draw])
+        steps = {index: move * signs.choice([-1.0, 1.0], size=move.shape) for index, move in moves.items()}
+        # Its products round otherwise; it is so near that what isn't linear in it stays wrong.
+        factor = 1 + 2.0**-12 * signs.choice([-7, -5, -3, -1, 1, 3, 5, 7])
+        return _pull_at(op, output, upstream, factor, steps)
+
+    return _largest_changes(pull_back(op, output, upstream), map(run, range(RUNS)))
 
 
 def _largest_changes(
@@ -63,7 +100,7 @@ def _largest_changes(
     moved = {index: np.zeros(gradient.shape) for index, gradient in base.items() if gradient is not None}
     for run in runs:
         for index, gradient in run.items():
-            first = base[index]
+            first = base.get(index)
             if gradient is not None and first is not None:
                 with np.errstate(invalid="ignore", over="ignore"):
                     change = np.abs(gradient - first)
@@ -71,20 +108,16 @@ def _largest_changes(
     return moved
 
 
-def _pull_beside(
-    op: Operation, output: int, upstream: Float, seed: Sequence[int], moves: Mapping[int, Array]
+def _pull_at(
+    op: Operation, output: int, upstream: Float, factor: float, steps: Mapping[int, Array]
 ) -> Mapping[int, Float | None]:
-    """Pull upstreams back with other roundings of what goes in: of the upstream, and of the inputs."""
-    generator, info = np.random.default_rng(seed), op.outputs[output]
-    # Another upstream's products round otherwise. It is so near that what isn't linear in it stays wrong.
-    factor = 1 + 2.0**-12 * generator.choice([-7, -5, -3, -1, 1, 3, 5, 7])
-    stacks = {}
-    for index, move in moves.items():
-        value = op.point[index]
-        beside = np.add(value, np.multiply(move, generator.choice([-1.0, 1.0], size=value.shape)))
-        stacks[index] = np.broadcast_to(beside, (len(upstream), *value.shape))
+    """Pull upstreams back, times a factor that the gradients are divided by, where the inputs have moved."""
+    stacks = {
+        index: np.broadcast_to(np.add(op.point[index], step), (len(upstream), *step.shape))
+        for index, step in steps.items()
+    }
     with suppress(CaseFailedError):
-        pulled = op.vjp_beside(output, unpack(factor * upstream, info), stacks)
+        pulled = op.vjp_beside(output, unpack(factor * upstream, op.outputs[output]), stacks)
         if pulled is not None:
             infos = enumerate(zip(pulled, op.inputs, strict=True))
             return {index: pack(each, of) / factor for index, (each, of) in infos if each is not None}

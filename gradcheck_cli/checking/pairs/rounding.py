@@ -21,7 +21,7 @@ from gradcheck_cli.checking.ops.operation import (
 from gradcheck_cli.checking.ops.random_rounding import FACTOR, rounding_of
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Rule
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
+from gradcheck_cli.numerics import EXPLANATIONS, FLOAT64, Reason, Verdict
 from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, largest_finite
 from gradcheck_cli.numerics.problem import scales
 from gradcheck_cli.numerics.shared_limits import (
@@ -57,7 +57,8 @@ def allow_rounding(pair: Pair, sample: PairSample) -> PairSample:
     cap, uncertainty = _cap(pair, sample), sample.uncertainty
     bound, runs = np.zeros(error.shape), 0
     for count in _MORE_RUNS:
-        moved = measure_rounding(pair, sample, is_open, range(runs, count))
+        draws = range(runs, count)
+        moved = measure_rounding(pair, sample, is_open, draws) + _measure_slopes(pair, sample, is_open, draws)
         bound, runs = np.fmax(bound, FACTOR * moved), count
         with np.errstate(invalid="ignore"):
             # More runs only find what two equal sources hide: no large error.
@@ -140,6 +141,41 @@ def measure_rounding(
     if pair.input_index in by_input:
         moved[chosen] = np.take_along_axis(by_input[pair.input_index], at_columns, axis=1)
     return moved
+
+
+def _measure_slopes(
+    pair: Pair, sample: PairSample, where: npt.NDArray[np.bool_], draws: Iterable[int]
+) -> Float:
+    """Measure how far rounded constants of the forward move its slopes, as `sample.analytic`; 0 elsewhere.
+
+    The forward's sqrt(2) is rounded, too: at -5, an exact GELU's slope moves by 25 times as much.
+    """
+    op, (output, input_index) = pair.operations.formula, pair.key
+    rows, columns = sample.each_place()
+    moved = np.zeros(sample.analytic.shape)
+    own = np.unique(columns[where])[:CHEAP]
+    info, point = op.inputs[input_index], packed_point(op, input_index)
+    if not pair.may_be_rounded:
+        return moved
+    # Only the slopes' change counts, so that neither a step's rounding nor its curvature matters beside a
+    # rounding of a narrow dtype.
+    steps = FLOAT64.first_step * scales(point).step[own]
+    moves = np.zeros((len(own), point.size))
+    moves[np.arange(len(own)), own] = steps
+    stack = unpack(np.concatenate([point + moves, point - moves]), info)
+
+    def slopes(form: Operation) -> Float:
+        values = pack(form.evaluate({input_index: stack})[output], op.outputs[output])
+        return np.asarray((values[: len(own)] - values[len(own) :]) / (2 * steps[:, None]))
+
+    forms = (op.forms.rounded_otherwise(draw + 1) for draw in draws)
+    base, change = slopes(op), np.zeros((len(own), sample.size[0]))
+    for form in forms:
+        if form is not None:
+            with np.errstate(invalid="ignore"):
+                change = np.fmax(change, np.nan_to_num(np.abs(slopes(form) - base)))
+    moved[where] = change[np.searchsorted(own, columns[where]).clip(max=len(own) - 1), rows[where]]
+    return np.where(np.isin(columns, own), moved, 0.0)
 
 
 def mark_remainder(pairs: Mapping[PairKey, Pair], samples: dict[PairKey, PairSample], key: PairKey) -> None:

@@ -52,7 +52,12 @@ from gradcheck_cli.tensorflow_backend.twin.float64_twin import (
     widen_forward,
     widen_vjp,
 )
-from gradcheck_cli.tensorflow_backend.twin.perturbing import Perturbed, can_be_perturbed, perturb_vjp
+from gradcheck_cli.tensorflow_backend.twin.perturbing import (
+    Perturbed,
+    can_be_perturbed,
+    perturb_constants,
+    perturb_vjp,
+)
 from gradcheck_cli.tensorflow_backend.twin.widening import PIECES
 
 
@@ -199,6 +204,8 @@ class CaseState:
     compiled: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     # by id, each vjp with its form that rounds at random
     perturbed: dict[int, tuple[VjpTrace, Perturbed]] = field(default_factory=dict)
+    # by id, each twin's forward with its form whose constants round at random
+    perturbed_forwards: dict[int, tuple[ForwardTrace, ForwardTrace]] = field(default_factory=dict)
     # the loops in a graph around functions, likewise by their ids; see `Batched`
     loops: dict[int, tuple[Any, dict[tuple[int, ...], Any]]] = field(default_factory=dict)
     # by the id of an opened op, that op and the opener of its vjp
@@ -481,6 +488,8 @@ class TracedCase:
     @cached_property
     def forward(self) -> ForwardTrace:
         """The forward alone, traced."""
+        if self.is_perturbed and self.graphs is not None:
+            return self._perturbed_forward(self.graphs.forward)
         if self.narrow is not None:
             return self.wide_forward.trace
         if self.graphs is not None:
@@ -544,6 +553,16 @@ class TracedCase:
             kept = [variable.handle for variable in self.variables]
             perturbed[id(trace)] = (trace, perturb_vjp(trace, units, kept, self.narrow_dtypes))
         return perturbed[id(trace)][1]
+
+    def _perturbed_forward(self, trace: ForwardTrace) -> ForwardTrace:
+        """Return the form of a twin's forward whose constants round at random; any other as it is."""
+        if self.narrow is None or trace.held.body_holds is not None:
+            return trace
+        forwards = self.state.perturbed_forwards
+        if id(trace) not in forwards:
+            kept = [variable.handle for variable in self.variables]
+            forwards[id(trace)] = (trace, perturb_constants(trace, self.wide_forward.twin.units, kept))
+        return forwards[id(trace)][1]
 
     def place_of(self, name: str) -> str:
         """Return the user's line that an op of the vjp's graph comes from; empty if there is none."""

@@ -6,7 +6,7 @@ of the place, and of the draw: the same in each run of a draw, another for each 
 
 Only floating results have a perturbed copy. Whatever is chosen (a comparison, an index, a count) is that of
 the unperturbed graph, so that ties and kinks keep their sides; inside a function's body it is that of the
-body's own values. Python code can't be seen into: its arguments and results move.
+body's own values.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import tensorflow as tf
 from tensorflow.core.framework import node_def_pb2
 
 from gradcheck_cli.numerics.precision import precision_of
-from gradcheck_cli.tensorflow_backend.graph_path import NUMPY_CALLS
+from gradcheck_cli.tensorflow_backend.graph_path import NUMPY_CALLS, inner_nodes
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function, whole_graph
-from gradcheck_cli.tensorflow_backend.traces.tracing import VjpTrace
+from gradcheck_cli.tensorflow_backend.traces.tracing import ForwardTrace, VjpTrace
 from gradcheck_cli.tensorflow_backend.twin.widening import arguments_of
 
 # What only moves, chooses or copies numbers; what it returns was rounded when it was made.
@@ -45,11 +45,11 @@ _SUMS = re.compile(
     r"Sum|Mean|MatMul|BatchMatMul\w*|Einsum|Conv\w*|DepthwiseConv\w*|AvgPool\w*|AddN|BiasAdd(Grad)?|Cum\w+|Prod"
     r"|\w*SegmentSum\w*|FusedBatchNorm\w*|L2Loss|Sparse\w*MatMul\w*|LRN\w*|Resize\w*"
 )
-# These are exact for arguments some roundings away: they are backward stable, have roots, or are Python's.
+# These are exact for arguments some roundings away: they are backward stable, or have roots.
 _BACKWARD = re.compile(
     r"Cholesky\w*|(Log)?Matrix(Inverse|Determinant|\w*Solve\w*|Exponential|Logarithm|SquareRoot)|Qr|Svd|Lu"
     r"|SelfAdjointEig\w*|Eig|Tridiagonal\w*|Banded\w*|I?R?FFT\w*|Digamma|Lgamma|Polygamma|Zeta|Betainc|I?gamma\w*"
-    r"|Random(Gamma|Binomial)Grad|Bessel\w+|Ndtri|Erfinv|" + "|".join(NUMPY_CALLS)
+    r"|Random(Gamma|Binomial)Grad|Bessel\w+|Ndtri|Erfinv"
 )
 # Differences of numbers of size 1 hide in these kernels.
 _OF_ONE = re.compile(r"LogSoftmax|(Sparse)?SoftmaxCrossEntropyWithLogits|Elu|Selu")
@@ -447,9 +447,16 @@ _MOST_NODES = 2_000
 
 
 def can_be_perturbed(trace: VjpTrace) -> bool:
-    """Whether a vjp can be perturbed: it isn't as large as a model's, and holds nothing in bodies."""
-    types = [op.type for op in whole_graph(trace.whole.function).get_operations()]
-    return len(types) <= _MOST_NODES and trace.held.body_holds is None and _FRAMES.isdisjoint(types)
+    """Whether a vjp can be perturbed: it is no model's, holds nothing in bodies, and calls no Python."""
+    graph = whole_graph(trace.whole.function)
+    types = {op.type for op in graph.get_operations()}
+    inner = {node.op for op in graph.get_operations() for node in inner_nodes(graph, op)}
+    return (
+        len(graph.get_operations()) <= _MOST_NODES
+        and trace.held.body_holds is None
+        and _FRAMES.isdisjoint(types)
+        and set(NUMPY_CALLS).isdisjoint(types | inner)
+    )
 
 
 @dataclass(frozen=True)
@@ -466,58 +473,9 @@ class Perturbed:
         return range(self.owners[ops.start][0], end)
 
 
-def perturb_vjp(
-    trace: VjpTrace, units: Mapping[tuple[str, str], float], kept: Collection[Any], narrow: Collection[str]
-) -> Perturbed:
-    """Return the form of a vjp that rounds at random.
-
-    Args:
-        trace: the vjp.
-        units: the unit roundoff of what was rounded to a narrower dtype; see `Twin`.
-        kept: handles of the variables that gradients are taken for.
-        narrow: dtypes below float64 of the forward. A gradient's ops that are narrower than each of these
-            aren't rounded otherwise: their error is the gradient's own.
-    """
-    coarsest = max([precision_of(name).unit_roundoff for name in narrow], default=0.0)
-    graph = whole_graph(trace.whole.function)
-    captured = {inner.op.name: outer for outer, inner in graph.captures}
-    graph_def = graph.as_graph_def()
-    nodes = [node for node in graph_def.node if node.name not in captured]
-    del graph_def.node[:]
-    graph_def.node.extend(nodes)
-    functions = [pullback.function for pullback in trace.pullbacks.values()]
-    fed = [tensor for function in functions for tensor in feeds_of(function)]
-    handles = {name for name, outer in captured.items() if any(outer is handle for handle in kept)}
-    of_inputs = {
-        ("", node.name) for node in nodes if node.op == "ReadVariableOp" and node.input[0] in handles
-    }
-    perturbing = Perturbing(
-        graph_def,
-        {place: unit for place, unit in units.items() if place not in of_inputs},
-        {tensor.name: tensor.dtype for tensor in trace.inputs if tensor.dtype in _NUMBERS},
-        {tensor.name for tensor in fed},
-        [dtype for dtype in _NUMBERS if precision_of(dtype.name).unit_roundoff <= max(coarsest, 2.0**-53)],
-    )
-    outputs = {tensor.name: tensor for function in functions for tensor in function.outputs}
-    perturbed = perturbing.perturbed(list(outputs))
-    imported, inner = private_graphs.import_graph(graph_def, captured, [graph])
-
-    def tensor(name: str) -> Any:
-        feed = inner.get(name.partition(":")[0])
-        return imported.get_tensor_by_name(name) if feed is None else feed
-
-    results = {}
-    for (name, original), new_name in zip(outputs.items(), perturbed, strict=True):
-        results[name] = tensor(new_name)
-        results[name].set_shape(original.shape)
-    home = _Home(imported)
-    pullbacks = {}
-    for output, pullback in trace.pullbacks.items():
-        feeds = [tensor(each.name) for each in feeds_of(pullback.function)]
-        fetches = [results[each.name] for each in pullback.function.outputs]
-        pullbacks[output] = replace(pullback, function=subgraph_function(home, feeds, fetches))
-    held = replace(trace.held, draws=tuple(tensor(each.name) for each in trace.held.draws))
-    return Perturbed(replace(trace, pullbacks=pullbacks, joint=None, held=held), tuple(perturbing.owners))
+def feeds_of(function: Any) -> list[Any]:
+    """Return the tensors that a function of a part of a graph takes, without its captures."""
+    return list(function.inputs[: len(function.inputs) - len(function.captured_inputs)])
 
 
 @dataclass(frozen=True)
@@ -527,6 +485,109 @@ class _Home:
     graph: Any
 
 
-def feeds_of(function: Any) -> list[Any]:
-    """Return the tensors that a function of a part of a graph takes, without its captures."""
-    return list(function.inputs[: len(function.inputs) - len(function.captured_inputs)])
+Units = Mapping[
+    tuple[str, str], float
+]  # the unit roundoff of what was rounded to a narrower dtype; see `Twin`
+
+
+class _Copy:
+    """A graph that has been copied, with the perturbed forms of some tensors.
+
+    Args:
+        kept: handles of the variables that gradients are taken for.
+        dtypes: those in which results are rounded.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 (a graph, what it is fed, and how it rounds)
+        self,
+        graph: Any,
+        units: Units,
+        kept: Collection[Any],
+        inputs: Sequence[Any],
+        fed: Sequence[Any],
+        dtypes: Collection[Any],
+        outputs: Sequence[Any],
+    ) -> None:
+        captured = {inner.op.name: outer for outer, inner in graph.captures}
+        graph_def = graph.as_graph_def()
+        nodes = [node for node in graph_def.node if node.name not in captured]
+        del graph_def.node[:]
+        graph_def.node.extend(nodes)
+        handles = {name for name, outer in captured.items() if any(outer is handle for handle in kept)}
+        reads = [node for node in nodes if node.op == "ReadVariableOp" and node.input[0] in handles]
+        of_inputs = {("", node.name) for node in reads}
+        perturbing = Perturbing(
+            graph_def,
+            {place: unit for place, unit in units.items() if place not in of_inputs},
+            {tensor.name: tensor.dtype for tensor in inputs if tensor.dtype in dtypes},
+            {tensor.name for tensor in fed},
+            dtypes,
+        )
+        perturbed = perturbing.perturbed([tensor.name for tensor in outputs])
+        self.owners = tuple(perturbing.owners)
+        self._imported, self._inner = private_graphs.import_graph(graph_def, captured, [graph])
+        self.results = {}
+        for tensor, name in zip(outputs, perturbed, strict=True):
+            self.results[tensor.name] = self._named(name)
+            self.results[tensor.name].set_shape(tensor.shape)
+
+    def _named(self, name: str) -> Any:
+        feed = self._inner.get(name.partition(":")[0])
+        return self._imported.get_tensor_by_name(name) if feed is None else feed
+
+    def tensors(self, originals: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the unperturbed copies of some tensors."""
+        return tuple(self._named(tensor.name) for tensor in originals)
+
+    def function(self, feeds: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        """Return what computes perturbed forms of outputs."""
+        fetches = [self.results[tensor.name] for tensor in outputs]
+        return subgraph_function(_Home(self._imported), self.tensors(feeds), fetches)
+
+
+def perturb_vjp(trace: VjpTrace, units: Units, kept: Collection[Any], narrow: Collection[str]) -> Perturbed:
+    """Return the form of a vjp that rounds at random.
+
+    Args:
+        trace: the vjp.
+        units: see `Units`.
+        kept: handles of the variables that gradients are taken for.
+        narrow: dtypes below float64 of the forward. A gradient's ops that are narrower than each of these
+            aren't rounded otherwise: their error is the gradient's own.
+    """
+    coarsest = max([precision_of(name).unit_roundoff for name in narrow], default=2.0**-53)
+    dtypes = [dtype for dtype in _NUMBERS if precision_of(dtype.name).unit_roundoff <= coarsest]
+    functions = [pullback.function for pullback in trace.pullbacks.values()]
+    outputs = {tensor.name: tensor for function in functions for tensor in function.outputs}
+    fed = [tensor for function in functions for tensor in feeds_of(function)]
+    graph = whole_graph(trace.whole.function)
+    copy = _Copy(graph, units, kept, trace.inputs, fed, dtypes, list(outputs.values()))
+    pullbacks = {
+        output: replace(
+            pullback, function=copy.function(feeds_of(pullback.function), pullback.function.outputs)
+        )
+        for output, pullback in trace.pullbacks.items()
+    }
+    held = replace(trace.held, draws=copy.tensors(trace.held.draws))
+    return Perturbed(replace(trace, pullbacks=pullbacks, joint=None, held=held), copy.owners)
+
+
+def perturb_constants(trace: ForwardTrace, units: Units, kept: Collection[Any]) -> ForwardTrace:
+    """Return the form of a forward whose constants and weights alone round at random."""
+    held = trace.held
+    fed = (*trace.inputs, *held.draws, *held.stops, *held.sides)
+    copy = _Copy(whole_graph(trace.function), units, kept, (), fed, (), trace.outputs)
+    return replace(
+        trace,
+        function=copy.function(trace.inputs, trace.outputs),
+        inputs=copy.tensors(trace.inputs),
+        outputs=tuple(copy.results[tensor.name] for tensor in trace.outputs),
+        moving=copy.tensors(trace.moving),
+        held=replace(
+            held,
+            stops=copy.tensors(held.stops),
+            draws=copy.tensors(held.draws),
+            sides=copy.tensors(held.sides),
+        ),
+        handles=tuple(None if each is None else copy.tensors([each])[0] for each in trace.handles),
+    )
