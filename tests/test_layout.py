@@ -44,6 +44,7 @@ KNOWS_PRIVATE_NAMES = {
     "test_html.py": "cells of a figure whose page needs a browser",
     "test_init.py": "drafting that has no time left",
     "test_ledger.py": "a limit that a text states is that of the code",
+    "test_main.py": "an interrupt that reached the process, without one",
     "test_limits.py": "control groups of another machine",
     "test_probing.py": "what a search would find if it never probed unseen columns",
     "test_pytest_plugin.py": "a pair that opening the case hadn't shown",
