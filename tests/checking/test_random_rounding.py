@@ -158,7 +158,7 @@ def test_what_rounding_leaves_open_names_the_line(factor):
     pair = judged(hiding(factor, 1e12))
     assert pair.undecided == "rounding"
     line = hiding.__code__.co_firstlineno + 6
-    assert f"most of it at tests/checking/test_random_rounding.py:{line} may move y[" in pair.message
+    assert f"most of it at tests/checking/test_random_rounding.py:{line}, may move y[" in pair.message
 
 
 def test_rounding_within_the_cap_passes():
