@@ -40,6 +40,7 @@ _MORE_RUNS = (RUNS, 2 * RUNS, 4 * RUNS)
 # The cap: what rounding may excuse, of the row or of the output's value over the input. A wrong gradient may
 # hide behind rounding of its own making; beyond this, it is never passed.
 _MOST = 1e-6
+_REMEDY = EXPLANATIONS[Reason.ROUNDING].remedy
 
 
 def allow_rounding(pair: Pair, sample: PairSample) -> PairSample:
@@ -99,9 +100,6 @@ def _describe(pair: Pair, sample: PairSample, error: Float, bound: Float) -> str
         f"rounding inside the gradient{arises} may move {pair.place(at_row, at_column)} by "
         f"{bound[row, column]:.1e}, and it is off by {error[row, column]:.1e}; {_REMEDY}"
     )
-
-
-_REMEDY = EXPLANATIONS[Reason.ROUNDING].remedy
 
 
 def _cap(pair: Pair, sample: PairSample) -> Float:
