@@ -6,6 +6,7 @@ Verdicts must not depend on what else the machine does. `--timeout` and `--max-t
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,15 +30,23 @@ class Work:
     points: int = 0  # how many points these calls evaluated, of the forward or of a gradient
 
 
-# For each case that is being checked, the innermost last.
-_COUNTED: list[Work] = []
+class OverWorkError(Exception):
+    """A block has evaluated more points than it may."""
+
+
+# For each block in which work is counted, the innermost last; and how many points it may evaluate.
+_COUNTED: list[tuple[Work, float]] = []
 
 
 @contextlib.contextmanager
-def count_work() -> Iterator[Work]:
-    """Count what is done inside."""
+def count_work(most_points: float = math.inf) -> Iterator[Work]:
+    """Count what is done inside.
+
+    Raises:
+        OverWorkError: it evaluates too many points.
+    """
     work = Work()
-    _COUNTED.append(work)
+    _COUNTED.append((work, most_points))
     try:
         yield work
     finally:
@@ -45,9 +54,15 @@ def count_work() -> Iterator[Work]:
 
 
 def add_work(*, traces: int = 0, batch_traces: int = 0, calls: int = 0, points: int = 0) -> None:
-    """Add to the counts."""
-    for work in _COUNTED:
+    """Add to the counts.
+
+    Raises:
+        OverWorkError: that is more than a block may do.
+    """
+    for work, _ in _COUNTED:
         work.traces += traces
         work.batch_traces += batch_traces
         work.calls += calls
         work.points += points
+    if any(work.points > most_points for work, most_points in _COUNTED):
+        raise OverWorkError

@@ -278,6 +278,7 @@ class OpenCase:
     points: Sequence[int]  # indices of the sample points
     findings: Findings  # what is known so far; a hook adds to it
     spent: float  # seconds of processor time since the case was begun, when it was judged
+    evaluated: int  # how many points that took
     explains: bool = True  # whether causes and other inputs are looked for
 
     def has(self, status: str) -> bool:
@@ -285,10 +286,9 @@ class OpenCase:
         return any(pair.status == status for pair in self.findings.pairs)
 
 
-# The hooks that look at a judged case, in acting order, each with when it is called. More draws may change a
-# verdict, which is then explained; a chosen point adds a mismatch of its own; pictures show the end result.
+# The hooks that look at a judged case, in acting order, each with when it is called. A chosen point adds a
+# mismatch of its own; pictures show the end result.
 AFTER_VERDICT: Mapping[str, Callable[[OpenCase], bool]] = {
-    "draw_more_points": lambda case: case.has("inconclusive"),
     "explain_mismatches": lambda case: case.explains and case.has("mismatched"),
     "run_own_checks": lambda _: True,
     "choose_points": lambda case: case.explains and bool(case.findings.pairs),

@@ -145,7 +145,7 @@ def check(case: Case, *, explains: bool = True) -> Findings:
 
     began = clock.now()
     log = GradientLog()
-    with note_sites(log), _opened(case) as opener:
+    with note_sites(log), clock.count_work() as work, _opened(case) as opener:
         opener.state.gradients = log
         before = case.running.modes[: case.running.modes.index(case.mode)]
         others = {mode: partial(opener_of, case, mode, opener) for mode in before}
@@ -154,7 +154,7 @@ def check(case: Case, *, explains: bool = True) -> Findings:
             findings = check_case(opener.case, opener, points, others)
             findings.custom_gradients = log.runs()
             spent = clock.now() - began
-            judged = hooks.OpenCase(opener, points, findings, spent, explains)
+            judged = hooks.OpenCase(opener, points, findings, spent, work.points, explains)
             return hooks.after_verdict(judged, {"run_own_checks": _add_own_checks})
 
 

@@ -157,6 +157,24 @@ always_right = _wrong_where(
 )
 
 
+# Conditions of sums, of `exp(x)`, of `x + c`, and of columns.
+sum_near_three = _wrong_where(tf.sin, tf.cos, lambda x: tf.abs(tf.reduce_sum(x) - 3.0) < 1e-5)
+exp_near_seven = _wrong_where(tf.sin, tf.cos, lambda x: (tf.exp(x) > 7.0) & (tf.exp(x) < 7.001))
+minus_constant = _wrong_where(tf.sin, tf.cos, lambda x: tf.abs(x + 1.25) < 3e-5)
+zero_column = _wrong_where(tf.sin, tf.cos, lambda x: tf.reduce_all(x == 0.0, 0, keepdims=True))
+# Half of the squares' slopes are 0 at the end of their range, which is no reason to suspect them.
+above_end = _wrong_where(tf.square, lambda x: 2.0 * x, lambda x: x > 0.99999)
+
+
+def remainder_of(sign):
+    @tf.custom_gradient
+    def remainder(x):
+        share = tf.floor(x[0] / x[1])
+        return tf.math.floormod(x[0], x[1]), lambda dy: dy * tf.stack([tf.ones_like(share), sign * share])
+
+    return remainder
+
+
 def product_by_logs(x, *, sign=1.0, start=0.0):
     """A product by logarithms: TensorFlow's gradient of it isn't finite where two factors are 0."""
     return tf.exp(tf.reduce_sum(tf.math.log(sign * x + start), -1))

@@ -55,7 +55,7 @@ def found(monkeypatch):
 
 def lines(findings, case=CASE, spent=0.0):
     opener = SimpleNamespace(**{**vars(OPENER), "case": case})
-    explain_mismatches(OpenCase(opener, [0], findings, spent))
+    explain_mismatches(OpenCase(opener, [0], findings, spent, evaluated=0))
     return [pair.cause.diagnosis for pair in findings.pairs]
 
 

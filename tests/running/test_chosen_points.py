@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gradcheck_cli.features.search import exploring
 from gradcheck_cli.features.search.exploring import wrong_pairs
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import check, run_case
@@ -207,6 +208,20 @@ def test_a_fault_at_the_very_end_of_a_range_is_found(name, seed):
     assert result.status is (Status.PASSED if name == "always_right" else Status.MISMATCHED)
 
 
+@pytest.mark.parametrize(
+    ("name", "shape", "spec"),
+    [
+        ("sum_near_three", [24], {}),
+        ("exp_near_seven", [6], {}),
+        ("minus_constant", [6], {}),
+        ("zero_column", [3, 4], {}),
+        ("above_end", [5], {"uniform": {"low": 0, "high": 1}}),
+    ],
+)
+def test_what_a_condition_is_made_of_is_met(name, shape, spec):
+    assert run(name, {"shape": shape, **spec}).status is Status.MISMATCHED
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_threshold_far_from_the_samples_is_asked_about(dtype):
     result = run("beyond_ten", {"shape": [4], "dtype": dtype})
@@ -219,6 +234,22 @@ def test_a_threshold_far_from_the_samples_is_asked_about(dtype):
     assert (
         "If x goes that far, say so (`uniform: {low: -20, high: 20}`): then it is a mismatch." in pair.message
     )
+
+
+def test_a_judgement_that_takes_too_many_points_says_nothing(monkeypatch):
+    assert run("hidden", attrs={"factor": 3.0}).status is Status.MISMATCHED
+    monkeypatch.setattr(exploring, "_TIMES", 0)
+    monkeypatch.setattr(exploring, "_QUICK", 4)
+    result = run("hidden", attrs={"factor": 3.0})
+    assert (result.status, result.how.chosen_points) == (Status.PASSED, 1)
+
+
+def test_what_is_undecided_at_the_samples_may_be_wrong_beside_them():
+    told = set()
+    for seed in range(16):
+        result = run("remainder_of", {"shape": [2]}, build={"sign": 1.0}, seed=seed)
+        told |= {line for pair in result.pairs for line in pair.cause.diagnosis if "sample points" in line}
+    assert any("undecided at the sample points" in line for line in told)
 
 
 def test_a_check_that_fails_far_out_alone_asks_about_the_range():

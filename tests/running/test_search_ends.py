@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from gradcheck_cli import clock as clocks
 from gradcheck_cli.features.search import exploring, other_points
 from gradcheck_cli.features.search.branches.point_field import PointField
-from gradcheck_cli.features.search.exploring import Pace
 from gradcheck_cli.results import Status
 from gradcheck_cli.running import session
 from gradcheck_cli.spec.case import Wanted
@@ -29,7 +29,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     made = Clock()
-    monkeypatch.setattr(other_points, "Pace", lambda seconds=1e9: Pace(seconds, made))
+    monkeypatch.setattr(clocks, "now", made)
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     return made
 
@@ -76,19 +76,6 @@ def test_a_function_of_six_elements_is_not_wrong_for_one(monkeypatch):
     )
     result = session.run_case(replace(case, wanted=Wanted(search=2.0)))
     assert (result.status, result.search.found) == (Status.PASSED, None)
-
-
-def test_a_batch_takes_a_part_of_what_is_left():
-    clock = Clock()
-    own = Pace(8.0, clock)
-    assert own.batch(256) == 256  # nothing is known yet
-    with own.timed(2):
-        clock.now += 1.0
-    assert (own.point, own.batch(256)) == (0.5, 3)
-    clock.now = 7.9
-    assert own.batch(256) == 1
-    clock.now = 8.0
-    assert own.batch(256) == 0
 
 
 def test_a_batch_of_one_is_tried_with_the_variables_of_the_case(monkeypatch):

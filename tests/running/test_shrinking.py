@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradcheck_cli.features.search.shrinking import shrink
+from gradcheck_cli.features.search.exploring import shrink
 
 START = np.random.default_rng(0).standard_normal(20) * 3
 

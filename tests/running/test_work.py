@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gradcheck_cli import clock
 from gradcheck_cli.clock import Work
 from gradcheck_cli.reporting.exchange.json_report import to_dict
 from gradcheck_cli.reporting.report_text import render_report
@@ -62,6 +63,16 @@ def test_a_case_is_traced_three_times_and_called_seldom(kind):
     work = work_of(kind)
     assert (work.traces, work.batch_traces) == (3, 0)
     assert 0 < work.calls <= MOST_CALLS[kind]
+
+
+def test_a_block_may_evaluate_so_many_points_and_no_more():
+    with clock.count_work() as outer:
+        with clock.count_work(3):
+            clock.add_work(points=3)
+            with pytest.raises(clock.OverWorkError):
+                clock.add_work(calls=1, points=1)
+        clock.add_work(points=9)
+    assert (outer.calls, outer.points) == (1, 13)
 
 
 def test_calls_do_not_grow_with_the_elements():

@@ -6,7 +6,4 @@ from gradcheck_cli.hooks import Command
 
 _ROOM = "gradcheck_cli.features.search"
 COMMANDS = {"search": Command(f"{_ROOM}.search_command", "Search for an input at which a gradient is wrong.")}
-HOOKS = {
-    "draw_more_points": f"{_ROOM}.other_points:draw_more_points",
-    "choose_points": f"{_ROOM}.other_points:choose_points",
-}
+HOOKS = {"choose_points": f"{_ROOM}.other_points:choose_points"}

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from gradcheck_cli.checking.ops.operation import TensorInfo, pack, packed_size, unpack
 from gradcheck_cli.spec.case import Case, InputSpec, kind_of
 from gradcheck_cli.spec.values.constraints import Interval, allowed_intervals, distribution_of
 from gradcheck_cli.spec.values.draw_values import draw
@@ -31,13 +32,14 @@ Array = np.ndarray[Any, Any]
 _FAR, _NEAR = 30.0, 6.0
 # A stated normal distribution is as good as a range: a fixed-point iteration converges for the values that
 # it draws, and not for larger ones, nor for as large ones that all have one sign. So a value lies no farther,
-# and the root mean square of all is no larger than a draw's.
+# and the root mean square of all is no larger than the distribution's.
 _STATED = 4.0
 # Where no range is stated, values as far as a stated distribution would draw are as good as stated: one of
 # 16,000 normal values lies beyond. Farther out, a disagreement is a question about the range.
 
 
 _OF_STRUCTURE = 0.1  # how far a component of a structure, such as a probability, is moved at most
+_ANYWHERE = -math.inf, math.inf
 FIRST = 1_000  # above any requested number of samples: indices of points that the spec didn't ask for
 _DRAWN = 24  # points of a batch that are drawn, of few points a quarter; the others are made from them
 _NAMED = 3  # special facts, in a message
@@ -60,34 +62,19 @@ class FreeInput:
     """One input whose elements may be chosen, as a vector of real numbers."""
 
     index: int  # its index among the case's inputs
-    tensor: InputSpec
+    info: TensorInfo
     intervals: tuple[Interval, ...]  # where each component may lie, disjoint and ascending
     middle: float = 0.0  # the middle of the distribution
     spread: float = _OF_STRUCTURE  # its standard deviation
-    reach: float = math.inf  # the most that the root mean square of all distances may be, in spreads
+    is_normal: bool = False  # whether the spec states a normal distribution
     is_stated: bool = True  # whether the spec says how far it goes
     ends: tuple[float, ...] = ()  # the ends of its ranges, as the spec states them
-
-    @property
-    def is_complex(self) -> bool:
-        """Whether each element has two components; all real parts come first."""
-        return kind_of(self.tensor.dtype) == "complex"
+    is_chosen: bool = False  # whether its elements may be chosen
 
     @property
     def size(self) -> int:
         """How many components it has."""
-        return math.prod(self.tensor.shape) * (2 if self.is_complex else 1)
-
-    def components(self, stack: Array) -> Array:
-        """Return a stack, (B, *shape), as components, (B, size)."""
-        flat = stack.reshape(len(stack), -1)
-        return np.concatenate([flat.real, flat.imag], axis=1) if self.is_complex else flat
-
-    def stack(self, components: Array) -> Array:
-        """Return components, (B, size), as a stack, (B, *shape)."""
-        half = self.size // 2
-        values = components[:, :half] + 1j * components[:, half:] if self.is_complex else components
-        return values.reshape(len(components), *self.tensor.shape)
+        return packed_size(self.info)
 
     def clip(self, values: Array) -> Array:
         """Return values, (B, size), each moved to the nearest allowed one."""
@@ -97,20 +84,11 @@ class FreeInput:
 
     def draw_in(self, values: Array) -> Array:
         """Return values, (B, size), drawn towards the middle where all together lie too far from it."""
-        if math.isinf(self.reach):
+        if not self.is_normal:
             return values
         distances = values - self.middle
-        size = np.sqrt(np.mean(distances**2, axis=1, keepdims=True)) / (self.reach * self.spread)
-        return np.where(size > 1, self.middle + distances / np.maximum(size, 1), values)
-
-    def are_tied(self, values: Array, within: float) -> Array:
-        """Return which of some values, (B, size), are zero or equal another one, up to a distance."""
-        order = np.argsort(values, axis=1)
-        near = np.diff(np.take_along_axis(values, order, axis=1), axis=1) <= within
-        tied = np.zeros(values.shape, bool)
-        ends = np.zeros((len(values), 1), bool)
-        np.put_along_axis(tied, order, np.hstack([near, ends]) | np.hstack([ends, near]), axis=1)
-        return tied | (np.abs(values) <= within)
+        size = np.sqrt(np.mean(distances**2, axis=1, keepdims=True)) / self.spread
+        return np.asarray(self.middle + distances / np.maximum(size, 1))
 
 
 @dataclass(frozen=True)
@@ -118,31 +96,6 @@ class FreeInputs:
     """The inputs of a case that may be chosen, as one vector."""
 
     parts: tuple[FreeInput, ...]
-
-    @staticmethod
-    def of(case: Case, far: float) -> FreeInputs:
-        """Return the free inputs of a case.
-
-        Args:
-            far: spreads from the middle that normal values may lie; see `reach_of`.
-        """
-        parts = [_free_input(index, tensor, far) for index, tensor in enumerate(case.tensors)]
-        return FreeInputs(tuple(part for part in parts if part and part.intervals and part.size))
-
-    @staticmethod
-    def differenced(case: Case, free: FreeInputs) -> FreeInputs:
-        """Return all inputs that differences may be taken for: the free ones, and drawn structures.
-
-        A component of a structure, such as one of some probabilities, moves by itself for a difference.
-        """
-        parts = {part.index: part for part in free.parts}
-        for index, tensor in enumerate(case.tensors):
-            is_drawn = not (tensor.is_stated or tensor.is_variable or tensor.symmetric)
-            if index not in parts and is_drawn and tensor.is_differentiable and 0 not in tensor.shape:
-                low, high = tensor.domain
-                ends = -math.inf if low is None else low, math.inf if high is None else high
-                parts[index] = FreeInput(index, tensor, (ends,))
-        return FreeInputs(tuple(parts[index] for index in sorted(parts)))
 
     @property
     def size(self) -> int:
@@ -152,13 +105,13 @@ class FreeInputs:
     def pack(self, points: Mapping[int, Array]) -> Array:
         """Turn stacks of inputs, (B, *shape) by index, into vectors, (B, size)."""
         count = len(next(iter(points.values())))
-        own = [part.components(points[part.index]) for part in self.parts]
-        return np.concatenate([np.empty((count, 0)), *own], axis=1).astype(np.float64)
+        own = [pack(points[part.index], part.info) for part in self.parts]
+        return np.concatenate([np.empty((count, 0)), *own], axis=1)
 
     def unpack(self, vectors: Array, points: Mapping[int, Array]) -> dict[int, Array]:
         """Turn vectors, (B, size), into stacks of inputs; those that may not be chosen are as in `points`."""
         own = zip(self.parts, self.split(vectors), strict=True)
-        return {**points, **{part.index: part.stack(components) for part, components in own}}
+        return {**points, **{part.index: unpack(components, part.info) for part, components in own}}
 
     def vector(self, point: Mapping[int, Array]) -> Array:
         """Turn one point into a vector, (size,)."""
@@ -182,6 +135,10 @@ class FreeInputs:
         """Return vectors with each component moved to the nearest allowed value."""
         return self.each(vectors, FreeInput.clip)
 
+    def draw_in(self, vectors: Array) -> Array:
+        """Return vectors drawn towards the middle where they lie too far from it, and clipped."""
+        return self.clip(self.each(vectors, FreeInput.draw_in))
+
     @property
     def spreads(self) -> Array:
         """Each component's standard deviation, (size,)."""
@@ -192,40 +149,43 @@ class FreeInputs:
         """Each component's middle, (size,)."""
         return np.repeat([part.middle for part in self.parts], [part.size for part in self.parts])
 
-    def ties(self, vectors: Array, within: float = 0.0) -> Array:
-        """Return which components of vectors, (B, size), are zero or equal another one of their input.
-
-        Args:
-            within: how many spreads they may be off.
-        """
-        return self.each(vectors, lambda part, own: part.are_tied(own, within * part.spread)).astype(bool)
-
 
 def _free_input(index: int, tensor: InputSpec, far: float) -> FreeInput | None:
-    """Return an input if its elements are real or complex, and drawn one by one."""
+    """Return an input whose elements differences may be taken for; `None` for any other.
+
+    They may be chosen if they are drawn one by one. A component of a structure, such as one of some
+    probabilities, moves by itself for a difference.
+    """
     distribution, kind = distribution_of(tensor), kind_of(tensor.dtype)
+    info = TensorInfo(tensor.name, tensor.dtype, tensor.shape)
     is_free = kind in ("float", "complex") and not tensor.symmetric and tensor.min_gap is None
-    if distribution is None or not is_free or (tensor.away_from and kind == "complex"):
-        return None
-    is_default, is_normal = tensor.source.kind == "default", distribution.kind == "normal"
-    if not is_normal and distribution.kind != "uniform":
-        return None
-    low, high = distribution.range
-    middle, spread = distribution.mean, distribution.stddev
-    if is_normal:
-        width = (far if is_default else _STATED) * spread
-        low, high = middle - width, middle + width
-    allowed = allowed_intervals(distribution, tensor.away_from, tensor.domain)
-    return FreeInput(
-        index,
-        tensor,
-        tuple((max(a, low), min(b, high)) for a, b in allowed if max(a, low) < min(b, high)),
-        middle,
-        spread or 1.0,
-        1.0 if is_normal and not is_default else math.inf,
-        not is_default or tensor.domain != (None, None),
-        tuple(end for ends in allowed for end in ends if math.isfinite(end)),
-    )
+    is_kept = not is_free or (tensor.away_from and kind == "complex")
+    if distribution is not None and distribution.kind in ("normal", "uniform") and not is_kept and info.size:
+        is_default, is_normal = tensor.source.kind == "default", distribution.kind == "normal"
+        low, high = distribution.range
+        middle, spread = distribution.mean, distribution.stddev
+        if is_normal:
+            width = (far if is_default else _STATED) * spread
+            low, high = middle - width, middle + width
+        allowed = allowed_intervals(distribution, tensor.away_from, tensor.domain)
+        intervals = [(max(a, low), min(b, high)) for a, b in allowed if max(a, low) < min(b, high)]
+        if intervals:
+            return FreeInput(
+                index,
+                info,
+                tuple(intervals),
+                middle,
+                spread or 1.0,
+                is_normal and not is_default,
+                not is_default or tensor.domain != (None, None),
+                tuple(end for ends in allowed for end in ends if math.isfinite(end)),
+                is_chosen=True,
+            )
+    is_drawn = not (tensor.is_stated or tensor.is_variable or tensor.symmetric)
+    if is_drawn and tensor.is_differentiable and info.size:
+        ends = [limit if end is None else end for end, limit in zip(tensor.domain, _ANYWHERE, strict=True)]
+        return FreeInput(index, info, ((ends[0], ends[1]),))
+    return None
 
 
 class MixedPoints:
@@ -238,8 +198,9 @@ class MixedPoints:
             far: spreads from the middle that normal values may lie; see `reach_of`.
         """
         self.case, self.far = case, far
-        self.free = FreeInputs.of(case, far)  # its inputs that are vectors of real numbers
-        self.differenced = FreeInputs.differenced(case, self.free)
+        parts = [_free_input(index, tensor, far) for index, tensor in enumerate(case.tensors)]
+        self.differenced = FreeInputs(tuple(part for part in parts if part is not None))
+        self.free = FreeInputs(tuple(part for part in self.differenced.parts if part.is_chosen))
         self.specials: tuple[float, ...] = _SPECIAL  # what components may be compared with
         self._seed = zlib.crc32(f"{case.op} {case.name}".encode())
 
@@ -256,13 +217,26 @@ class MixedPoints:
 
     @cached_property
     def _pools(self) -> dict[int, Array]:
-        """The values that each element of an input may have, for inputs with few."""
-        pools = {
-            index: _values_of(self.case, tensor)
-            for index, tensor in self.moving.items()
-            if kind_of(tensor.dtype) not in ("float", "complex")
-        }
-        return {index: pool for index, pool in pools.items() if pool.size > 1}
+        """The values that each element of an input may have, or some of many; often special whole numbers."""
+        pools = {}
+        for index, tensor in self.moving.items():
+            is_one_by_one = tensor.source.kind in ("default", "bool", "integers", "choice")
+            is_number = kind_of(tensor.dtype) in ("float", "complex")
+            if not is_one_by_one or is_number or tensor.symmetric or tensor.min_gap is not None:
+                continue
+            pool = np.unique(draw(self.case, replace(tensor, shape=(_TRIED,)), FIRST))
+            if pool.dtype.kind in "iu":
+                special = np.array([value for value in self._weighted_specials() if value == round(value)])
+                near = np.concatenate([special, special - 1, special + 1])
+                arguments = tensor.source.arguments
+                is_allowed = np.isin(near, pool)
+                if tensor.source.kind == "integers":
+                    is_allowed = (near >= arguments["low"]) & (near < arguments["high"])
+                inside = near[is_allowed].astype(pool.dtype)
+                pool = np.concatenate([pool, np.repeat(inside, 1 + len(pool) // max(len(inside), 1))])
+            if pool.size > 1:
+                pools[index] = pool
+        return pools
 
     def make(self, count: int, batch: int = 0) -> dict[int, Array]:
         """Return points, (B, *shape) by the input's index; the same for the same arguments.
@@ -280,9 +254,7 @@ class MixedPoints:
         if self.free.size and count:
             points |= self._patterns(points, generator, drawn)
         for index, pool in self._pools.items():
-            points[index] = _edit(
-                points[index], self._with_specials(self.moving[index], pool), generator, drawn
-            )
+            points[index] = _edit(points[index], pool, generator)
         for index, tensor in self.moving.items():
             if tensor.source.kind == "probabilities":
                 points[index] = _sharpen(points[index], generator, drawn)
@@ -291,8 +263,12 @@ class MixedPoints:
 
     def are_ordinary(self, vectors: Array) -> Array:
         """Whether nothing is special about vectors, (B, size), and they lie within what would be drawn."""
-        is_near = (self.draw_near(vectors) == vectors).all(axis=1)
-        return np.asarray(is_near & ~self.free.ties(vectors).any(axis=1))
+        return np.asarray((self.draw_near(vectors) == vectors).all(axis=1) & ~self.are_special(vectors))
+
+    def are_special(self, vectors: Array, within: float = 0.0) -> Array:
+        """Whether a value is special, or two are equal, up to so many spreads, (B,)."""
+        gaps = np.diff(np.sort(vectors / self.free.spreads, axis=1), axis=1)
+        return np.asarray((gaps <= within).any(axis=1) | np.isin(vectors, self.specials).any(axis=1))
 
     def draw_near(self, vectors: Array) -> Array:
         """Return vectors, (B, size), with each component that lies beyond moved to what would be drawn."""
@@ -306,13 +282,13 @@ class MixedPoints:
         """
         farthest, size, name = _STATED, 0.0, ""
         for part in self.free.parts:
-            values = part.components(np.asarray(point[part.index])[None])[0]
+            values = pack(np.asarray(point[part.index])[None], part.info)[0]
             distances = np.abs(values - part.middle) / part.spread
             is_special = np.isclose(values[:, None], self.specials, rtol=_ROUNDING, atol=0).any(axis=1)
             distances[is_special] = 0.0
             if not part.is_stated and distances.max() > farthest:
                 farthest, at = distances.max(), distances.argmax()
-                size, name = float(np.abs(values[at])), part.tensor.name
+                size, name = float(np.abs(values[at])), part.info.name
         if not name:
             return ""
         digit = 10.0 ** math.floor(math.log10(size))
@@ -328,7 +304,7 @@ class MixedPoints:
         for part in self.free.parts:
             names: dict[object, str] = {0.0: "0"}
             for place, number in np.ndenumerate(point[part.index]):
-                own = f"{part.tensor.name}{list(map(int, place)) if place else ''}".replace(" ", "")
+                own = f"{part.info.name}{list(map(int, place)) if place else ''}".replace(" ", "")
                 if number in names:
                     equal.append(f"{own} == {names[number]}")
                 elif number in self.specials:
@@ -336,28 +312,21 @@ class MixedPoints:
                 names.setdefault(number, own)
         return join_first(equal or other, _NAMED, " and ")
 
-    def _with_specials(self, tensor: InputSpec, pool: Array) -> Array:
-        """Return a pool in which the special values that an input may have are frequent."""
-        if pool.dtype.kind not in "iu":
-            return pool
-        special = np.array([value for value in self.specials if value == round(value)])
-        near = np.concatenate([special, special - 1, special + 1])
-        if tensor.source.kind == "integers":
-            is_allowed = (near >= tensor.source.arguments["low"]) & (near < tensor.source.arguments["high"])
-        else:
-            is_allowed = np.isin(near, pool)
-        inside = near[is_allowed].astype(pool.dtype)
-        return np.concatenate([pool, np.repeat(inside, 1 + len(pool) // (4 * max(len(inside), 1)))])
+    def _weighted_specials(self) -> Array:
+        """Return special values. At least half may be compared with `x`, `-x` or `exp(x)` in the code."""
+        general = [*_SPECIAL, *(end for part in self.free.parts for end in part.ends)]
+        own = list(self.specials[len(_SPECIAL) :])
+        own += [-value for value in own] + [math.log(value) for value in own if value > 0 and value != 1]
+        return np.array([*general, *np.resize(own, max(len(own), len(general)) if own else 0)])
 
     def _patterns(self, points: dict[int, Array], generator: np.random.Generator, drawn: int) -> Any:
         vectors = self.free.pack(points)
         rest = vectors[drawn:]
         if len(rest):
-            mixed = generator.integers(drawn, size=rest.shape)
-            rest = np.take_along_axis(vectors[:drawn], mixed, axis=0)
-            ends = [end for part in self.free.parts for end in part.ends]
-            specials = np.array([*self.specials, *ends])
-            context = _Context(self.free, specials, vectors[0], generator, min(self.far / 2, 30.0))
+            rest = np.take_along_axis(vectors[:drawn], generator.integers(drawn, size=rest.shape), axis=0)
+            context = _Context(
+                self.free, self._weighted_specials(), vectors[0], generator, min(self.far / 2, 30.0)
+            )
             turns = np.array(_TURNS)[np.arange(len(rest)) % len(_TURNS)]
             # Every other point has a second pattern: a large value beside a tiny one.
             second = np.where(np.arange(len(rest)) % 2, generator.choice(_SECOND, len(rest)), -1)
@@ -366,7 +335,7 @@ class MixedPoints:
                     for turn in np.unique(choices[choices >= 0]):
                         rest[choices == turn] = _PATTERNS[turn](context, rest[choices == turn])
             vectors[drawn:] = rest
-        return self.free.unpack(self.free.clip(self.free.each(vectors, FreeInput.draw_in)), {})
+        return self.free.unpack(self.free.draw_in(vectors), {})
 
 
 @dataclass
@@ -438,19 +407,21 @@ def _tie(context: _Context, rows: Array) -> Array:
 
 
 def _repeat_rows(context: _Context, rows: Array) -> Array:
-    """Make slices of an input along its first axis the same, or zero; inputs of one shape equal."""
+    """Make slices of an input along its first or last axis the same, or zero; inputs of one shape equal."""
     first = context.free.parts[0]
     of_first = context.free.split(rows)[0][::3].copy()
 
     def change(part: FreeInput, own: Array) -> Array:
-        if len(part.tensor.shape) > 1:
+        if len(part.info.shape) > 1:
             # Of complex inputs, both parts apart.
-            slices = own.reshape(len(own), -1, own.shape[1] // part.tensor.shape[0])
-            row, another = context.generator.integers(slices.shape[1], size=2)
-            slices[0::4] = slices[0::4, :1]
-            slices[1::4, row] = slices[1::4, another]
-            slices[2::4, row] = 0.0
-            slices[3::4] *= context.generator.integers(2, size=slices[3::4].shape[:2])[..., None]
+            along_first = own.reshape(len(own), -1, own.shape[1] // part.info.shape[0])
+            along_last = own.reshape(len(own), -1, part.info.shape[-1]).swapaxes(1, 2)
+            for slices in (along_first[::2], along_last[1::2]):
+                one, another = context.generator.integers(slices.shape[1], size=2)
+                slices[0::4] = slices[0::4, :1]
+                slices[1::4, one] = slices[1::4, another]
+                slices[2::4, one] = 0.0
+                slices[3::4] *= context.generator.integers(2, size=slices[3::4].shape[:2])[..., None]
         if part.size == first.size:
             own[::3] = of_first if part is not first else own[::3]
         return own
@@ -491,6 +462,19 @@ def _change_one(context: _Context, rows: Array) -> Array:
     return made
 
 
+def _set_sum(context: _Context, rows: Array) -> Array:
+    """Make the sum of an input's components, or their mean, a special value: by one of them, or by all."""
+
+    def change(_: FreeInput, own: Array) -> Array:
+        count, turns = own.shape[1], np.arange(len(own))
+        wanted = context.generator.choice(context.specials, len(own)) * np.where(turns % 4 < 2, 1, count)  # noqa: PLR2004 (half of them)
+        missing = (wanted - own.sum(axis=1))[:, None]
+        is_one = np.arange(count) == context.generator.integers(count, size=(len(own), 1))
+        return np.asarray(own + np.where(turns[:, None] % 2, missing / count, missing * is_one))
+
+    return context.free.each(rows, change)
+
+
 def _round(_context: _Context, rows: Array) -> Array:
     """Round to whole numbers, or to halves."""
     parts = 1 + np.arange(len(rows))[:, None] % 2
@@ -499,43 +483,31 @@ def _round(_context: _Context, rows: Array) -> Array:
 
 _PATTERNS: tuple[Callable[[_Context, Array], Array], ...] = (
     *(_scale, _change_one, _set_signs, _set_special, _set_beside, _tie, _sort, _make_tiny, _repeat_rows),
-    _round,
+    *(_round, _set_sum),
 )
 # Which pattern each point has, in turns.
-_TURNS = (0, 1, 2, 3, 4, 5, 6, 7, 2, 3, 0, 8, 2, 1, 7, 5, 4, 9, 0, 7)
+_TURNS = (0, 1, 2, 3, 4, 5, 6, 7, 10, 3, 0, 8, 2, 1, 7, 5, 4, 9, 0, 7)
 _SECOND = (0, 2, 3, 4, 7)  # those that may follow another one, in the same point
 
 
-def _values_of(case: Case, tensor: InputSpec) -> Array:
-    """Return the values that each element of an input may have by itself, or some of many."""
-    is_one_by_one = tensor.source.kind in ("default", "bool", "integers", "choice")
-    if not is_one_by_one or tensor.symmetric or tensor.min_gap is not None:
-        return np.array([])
-    return np.unique(draw(case, replace(tensor, shape=(_TRIED,)), FIRST))
-
-
-def _edit(stack: Array, pool: Array, generator: np.random.Generator, drawn: int) -> Array:
+def _edit(stack: Array, pool: Array, generator: np.random.Generator) -> Array:
     """Return points with new values of a pool: everywhere, in one element, or the same in all elements.
 
-    Every third point keeps what was drawn.
+    Every fourth point keeps what was drawn. If there are few combinations, each occurs.
     """
-    edited = stack.copy()
-    flat = edited.reshape(len(stack), -1)
-    shape = (len(pool),) * flat.shape[1]
-    # If there are few combinations, each occurs.
-    few: Any = generator.permutation(math.prod(shape)) if math.prod(shape) <= len(flat) else []
-    for row in range(min(drawn, 2), len(flat)):
-        if row % 6 == 1:
-            flat[row] = flat[0]
-            flat[row, generator.integers(flat.shape[1])] = generator.choice(pool)
-        elif row % 6 == 2:  # noqa: PLR2004 (the turns)
-            flat[row] = generator.choice(pool)
-        elif row % 3 and len(few):
-            turn = row // 6 * 2 + row % 3 - 1
-            flat[row] = pool[list(np.unravel_index(few[turn % len(few)], shape))]
-        elif row % 3:
-            flat[row] = generator.choice(pool, flat.shape[1])
-    return np.asarray(edited)
+    flat = stack.reshape(len(stack), -1)
+    count, size = flat.shape
+    turns = np.arange(count)[:, None] % 4
+    if len(pool) ** size <= count // 2:
+        every = np.array(list(itertools.product(pool, repeat=size)), pool.dtype)
+        values = every[generator.permutation(count) % len(every)]
+        return np.asarray(np.where(turns == 0, flat, values).reshape(stack.shape))
+    values = generator.choice(pool, flat.shape)
+    values = np.where(turns == 1, values[:, :1], values)
+    is_one = np.arange(size) == generator.integers(size, size=(count, 1))
+    is_kept = (turns == 0) | (turns == 2) & ~is_one  # noqa: PLR2004 (the turns)
+    kept = np.where(turns == 0, flat, flat[:1])
+    return np.asarray(np.where(is_kept, kept, values).reshape(stack.shape))
 
 
 def _sharpen(stack: Array, generator: np.random.Generator, drawn: int) -> Array:

@@ -14,29 +14,26 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from gradcheck_cli import clock
-from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops.operation import Opening
-from gradcheck_cli.checking.verdicts.chosen_points import with_notes
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.features.search.exploring import (
     ERRORS,
     RIGHT,
     Candidate,
     Exploration,
-    Pace,
+    in_time,
+    is_open,
 )
 from gradcheck_cli.features.search.mixed_points import MixedPoints
 from gradcheck_cli.gate import side_counts
 from gradcheck_cli.hooks import OpenCase
-from gradcheck_cli.results import CheckResult, Counterexample, PairResult, SearchResult, Status
+from gradcheck_cli.results import CheckResult, Counterexample, SearchResult, Status
 from gradcheck_cli.running.limits import times_of
-from gradcheck_cli.spec.case import Case, InputSpec, first_order_alone
+from gradcheck_cli.spec.case import Case, InputSpec
 from gradcheck_cli.spec.values.arrays import as_lists
 from gradcheck_cli.spec.values.constraints import distribution_of
-from gradcheck_cli.spec.words import CHECKS, SOURCES
+from gradcheck_cli.spec.words import SOURCES
 from gradcheck_cli.spec.yaml_tree import as_flow
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.openers import GraphOpener, opener_of
@@ -44,21 +41,14 @@ from gradcheck_cli.tensorflow_backend.openers import GraphOpener, opener_of
 # Mixed points: if so many might take too long one by one, a first call shows how long a point takes. (What it
 # calls was built at the sample points.)
 _POINTS, _FIRST = 256, 32
-# Seconds for the rest: a part of what the case took, or a little if that is more; and for Python code. If the
-# first call shows that they take longer, they are a quarter as many, or a sixteenth, so that what else the
-# machine does changes little.
+# Seconds for the rest: a part of what the case took, or a little if that is more; and for Python code.
 _SHARE, _LITTLE, _PYTHON = 0.4, 0.5, 2.5
-# More sample points if a pair is undecided. A wrong slope of `a % b` is clear at one of three.
-_DRAWS = 12
-_SHORT, _LONG = 5.0, 20.0  # seconds for them
-# Points of a batch that are judged: each costs about a third of a small case, and of a large one as much as a
-# sample point.
-_OFF, _OFF_OF_LARGE = 3, 1
-# What may be decided at other values.
-_OPEN = frozenset({"staircase", "unresolved", "jump", "ties", "probe"})
+# Points of a batch that are judged: each costs about a third of a small case, and of a large one, which takes
+# so many seconds, as much as a sample point.
+_OFF, _OFF_OF_LARGE, _LARGE = 3, 1, 5.0
 _GRAPHS = frozenset({"graph", "dynamic"})  # modes in which branches are found
 # A search.
-_BATCH = 256
+_BATCH, _PART = 256, 0.25  # points of a call, which takes at most this part of the time that is left
 _JUDGED_PAIRS = frozenset({Status.PASSED, Status.MISMATCHED})
 
 
@@ -75,14 +65,15 @@ def choose_points(judged: OpenCase) -> None:
             findings.sides_unknown = f"not looked at in mode {opener.case.mode}: add mode graph"
         return
     with suppress(*ERRORS):  # the findings say what is wrong
-        pace = Pace(seconds) if seconds else Pace()
-        exploration = Exploration(opener, findings, first, pace, is_search=bool(seconds))
+        until = clock.now() + seconds if seconds else math.inf
+        evaluated = math.inf if seconds else judged.evaluated
+        exploration = Exploration(opener, findings, first, until, evaluated)
         exploration.see_samples(judged.points)
         if seconds:
             search(exploration, judged.points, judged.spent)
         else:
             for part in _parts(exploration, judged.points):
-                _look_around(part, judged.spent)
+                _look_around(part, judged)
         findings.branches = exploration.field.branches(opener.case.judging.unreached)
         findings.sides_unknown = exploration.field.unknown
         faults = "; ".join(exploration.excuse_faults())
@@ -98,31 +89,32 @@ def _has_graph(first: Any) -> bool:
 def _parts(exploration: Exploration, samples: Sequence[int]) -> Iterator[Exploration]:
     """Yield an exploration, and then that of the vjp if second-order gradients are judged."""
     yield exploration
+    opener, op = exploration.opener, exploration.first
     with suppress(*ERRORS):
-        if exploration.opener.case.judging.second_order:
-            second = exploration.of_vjp()
+        if opener.case.judging.second_order:
+            vjp, ends = opener.vjp(op), (exploration.until, exploration.evaluated)
+            second = Exploration(vjp, exploration.findings, vjp.open(op.opening), *ends, exploration)
             second.see_samples(samples)
             if second.labels:
                 yield second
 
 
-def _look_around(exploration: Exploration, spent: float) -> None:
-    """Look around if all is right so far, and judge what is suspicious; stop at the first wrong one."""
-    statuses = {pair.status for pair in exploration.findings.pairs}
-    if Status.PASSED not in statuses or not statuses <= RIGHT:
+def _look_around(exploration: Exploration, judged: OpenCase) -> None:
+    """Look around if nothing is wrong so far, and judge what is suspicious; stop at the first wrong one."""
+    statuses = {pair.status for pair in exploration.findings.pairs if not is_open(pair)}
+    if not exploration.labels or not statuses <= RIGHT:
         return
     points = exploration.make_points(min(_POINTS, max(1, exploration.field.most)), 1)
-    seconds, own = max(_LITTLE, _SHARE * spent), clock.now
+    seconds = max(_LITTLE, _SHARE * judged.spent)
     if exploration.field.calls_python:  # it may sleep
-        seconds, own = _PYTHON, _own_clock()
-    judged, began, rest = exploration.judged, own(), slice(None)
-    if exploration.field.calls_python or exploration.pace.point * _POINTS > seconds:
-        exploration.look_at({index: stack[:_FIRST] for index, stack in points.items()})
-        slow = (own() - began) * _POINTS / _FIRST / seconds
-        rest = slice(_FIRST, _FIRST + (_POINTS - _FIRST) // 4 ** math.ceil(math.log(max(slow, 1.0), 4)))
-    most = _OFF if spent < _SHORT else _OFF_OF_LARGE
+        seconds, exploration.tell = _PYTHON, _own_clock()
+    most = _OFF if judged.spent < _LARGE else _OFF_OF_LARGE
+    rest = slice(None)
+    if exploration.field.calls_python or exploration.each * _POINTS > seconds:
+        exploration.explore({index: stack[:_FIRST] for index, stack in points.items()}, most)
+        rest = slice(_FIRST, _FIRST + in_time(_POINTS - _FIRST, exploration.each, seconds))
     exploration.explore({index: stack[rest] for index, stack in points.items()}, most)
-    exploration.findings.chosen_points += exploration.judged - judged
+    exploration.findings.chosen_points += exploration.judged
     exploration.add_to_findings()
 
 
@@ -130,44 +122,6 @@ def _own_clock() -> Callable[[], float]:
     """Return a clock for Python code, which may sleep: it stands while others have the processors."""
     began, since = time.monotonic(), times_of(os.getpid())
     return lambda: times_of(os.getpid()).own_seconds(since, time.monotonic() - began)
-
-
-def draw_more_points(judged: OpenCase) -> None:
-    """Check more draws if a pair is undecided and disagrees with its gradient: it may be clearly wrong there.
-
-    `a % b` jumps close to most points, so the slope that is seen there may be that of a stair. A wrong
-    gradient may be undecided at each of two points, and a mismatch at the third. They take no longer than
-    the sample points took.
-    """
-    case, findings = judged.opener.case, judged.findings
-    is_open = {pair.label for pair in findings.pairs if _is_open(pair)}
-    is_wrong = any(pair.status is Status.MISMATCHED for pair in findings.pairs)
-    if is_wrong or not (is_open and case.is_generated):
-        return
-    alone = first_order_alone(case, frozenset(CHECKS))
-    until = clock.now() + float(np.clip(judged.spent, _SHORT, _LONG))
-    for sample in range(case.judging.samples, case.judging.samples + _DRAWS):
-        if clock.now() > until:
-            return
-        # The spec didn't ask for this draw.
-        with suppress(*ERRORS):
-            at_draw = check_case(alone, judged.opener, [sample])
-            wrong = {pair.label: pair for pair in at_draw.pairs if pair.status is Status.MISMATCHED}
-            shown = is_open & wrong.keys()
-            if shown:
-                note = "at another draw of the inputs; undecided at the sample points"
-                findings.pairs = tuple(
-                    with_notes(wrong[pair.label], pair, note) if pair.label in shown else pair
-                    for pair in findings.pairs
-                )
-                findings.judged = {**findings.judged, **{label: at_draw.judged[label] for label in shown}}
-                return
-
-
-def _is_open(pair: PairResult) -> bool:
-    """Whether a pair is undecided, and what was found differs from its gradient."""
-    is_undecided = pair.status is Status.INCONCLUSIVE and pair.undecided in _OPEN
-    return is_undecided and pair.order == 1 and pair.error > pair.bound
 
 
 def judge_samples(exploration: Exploration, samples: Sequence[int]) -> None:
@@ -186,18 +140,18 @@ def search(first: Exploration, samples: Sequence[int], spent: float) -> None:
         samples: their indices.
         spent: how many seconds they took.
     """
-    pace, findings = first.pace, first.findings
+    findings, seconds = first.findings, first.left
     # The batch of one comes last, and takes about as long as the case did.
-    last = 0.0 if spent > pace.seconds else min(spent, pace.seconds / 2)
-    pace.seconds -= last
+    last = 0.0 if spent > seconds else min(spent, seconds / 2)
+    first.until -= last
     first.judgement = spent / len(samples)
     if any(pair.status is Status.MISMATCHED for pair in findings.pairs):
         judge_samples(first, samples)
     parts, batch = list(_parts(first, samples)), 0
-    while pace.left > 0 and not any(part.wrong for part in parts):
+    while first.left > 0 and not any(part.wrong for part in parts):
         part = parts[batch % len(parts)]
-        most = pace.batch(min(_BATCH, max(2, part.field.most)))
-        part.explore(part.make_points(max(1, most), batch // len(parts)), _OFF)
+        most = min(_BATCH, part.field.most, int(_PART * first.left / max(part.each, 1e-6)))
+        part.explore(part.make_points(max(1, most), batch // len(parts)), part.judged + _OFF)
         batch += 1
     finder = next((part for part in parts if part.wrong), None)
     shapes: dict[str, tuple[int, ...]] = {}
@@ -212,7 +166,7 @@ def search(first: Exploration, samples: Sequence[int], spent: float) -> None:
         example = Counterexample(tuple(inputs), tuple(own))
         finder.add_to_findings()
     findings.search = SearchResult(
-        pace.seconds - pace.left,
+        seconds - last - first.left,
         sum(part.points for part in parts),
         sum(part.judged for part in parts),
         *side_counts(first.field.branches(first.opener.case.judging.unreached)),
@@ -242,7 +196,7 @@ def _search_one_row(search: Exploration, seconds: float) -> Exploration | None:
     with suppress(*ERRORS):
         opener: GraphOpener = opener_of(case, case.mode)
         first = opener.open(Opening(0))
-        row_search = Exploration(opener, search.findings, first, Pace(seconds), is_search=True)
+        row_search = Exploration(opener, search.findings, first, until=clock.now() + seconds)
         row_search.judged = search.judged
         judge_samples(row_search, range(case.judging.samples))
         at_point = row_search.wrong

@@ -26,7 +26,8 @@ def write_case(case: Case, example: Counterexample) -> str:
         WriteError: the file can't be added to; it is left as it was.
     """
     file = Path(case.origin.path)
-    name = _choose_name(case)
+    names = {other.name for other in load_cases([file]) if other.op == case.op}
+    name = next(name for name in map("found-{}".format, itertools.count(1)) if name not in names)
     entry = as_flow(_entry(case, example, name))
     try:
         text = file.read_text(encoding="utf-8")
@@ -42,14 +43,6 @@ def write_case(case: Case, example: Counterexample) -> str:
         file.write_text(text, encoding="utf-8")
         raise WriteError(f"put this under 'cases' yourself: {entry}") from error
     return name
-
-
-def _choose_name(case: Case) -> str:
-    try:
-        names = {other.name for other in load_cases([case.origin.path]) if other.op == case.op}
-    except GradcheckError:
-        names = set()
-    return next(name for name in map("found-{}".format, itertools.count(1)) if name not in names)
 
 
 def _entry(case: Case, example: Counterexample, name: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ their forwards do, and don't count.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -60,11 +60,6 @@ _LARGER = Kind(("first larger", "second larger"), lambda one, other: (one > othe
 KINDS = {
     **dict.fromkeys(("Maximum", "Minimum"), _LARGER),
     "Relu6": Kind(("< 0", "inside", "> 6"), lambda x: (x < 0, (x > 0) & (x < 6), x > 6)),  # noqa: PLR2004 (its six)
-    "ClipByValue": Kind(
-        ("below", "inside", "above"),
-        lambda x, low, high: (x < low, (x > low) & (x < high), x > high),
-        (0, 1, 2),
-    ),
     **dict.fromkeys(
         ("Relu", "LeakyRelu", "Elu", "Selu", "Abs", "Sign"),
         Kind(("> 0", "< 0"), lambda x: (x > 0, x < 0)),
@@ -102,28 +97,25 @@ class Watched:
         return [((self.key, name), own) for name, own in zip(self.kind.sides, rows, strict=True)]
 
 
-@dataclass
-class Branches:
-    """What branches in a graph."""
-
-    watched: list[Watched] = field(default_factory=list)  # the branches in it
-    closed: set[str] = field(default_factory=set)  # ops with a body in which something branches
-    constants: list[float] = field(default_factory=list)  # the numbers in it, and in its bodies
-
-
-def find_branches(op: GraphOperation) -> Branches:
+def find_branches(op: GraphOperation) -> tuple[list[Watched], set[str], list[float]]:
     """Find the branches on the way from what moves to the outputs and their gradients.
 
     Args:
         op: at a point whose graphs serve all others.
 
+    Returns:
+        The branches; the ops with a body in which something branches; and the numbers, also in bodies.
+
     Raises:
         CaseFailedError: what is called raises.
     """
     trace = op.traced.vjp_trace
-    graph, branches = trace.whole, Branches()
+    graph = trace.whole
+    branches: list[Watched] = []
+    closed: set[str] = set()
+    numbers: list[float] = []
     if not graph.sources:
-        return branches
+        return branches, closed, numbers
     names = {id(tensor): info.name for tensor, info in zip(trace.inputs, op.inputs, strict=False)}
     names |= {
         id(tensor): f"d{op.outputs[output_index].name}"
@@ -133,14 +125,14 @@ def find_branches(op: GraphOperation) -> Branches:
     for own in _needed_ops(graph.function.graph, graph.results):
         part = "forward" if own in graph.forward_ops else "gradient"
         watched = _watch(own, moving, names, part)
-        if watched is not None and len(branches.watched) < _MOST_BRANCHES:
-            branches.watched.append(watched)
-        branches.constants += _numbers_of(own)
+        if watched is not None and len(branches) < _MOST_BRANCHES:
+            branches.append(watched)
+        numbers += _numbers_of(own)
         for inner, inner_moving in _inside(own) if own in moving else ():
-            branches.constants += _numbers_of(inner)
+            numbers += _numbers_of(inner)
             if _watch(inner, inner_moving, {}, part) is not None:
-                branches.closed.add(own.name)
-    return branches
+                closed.add(own.name)
+    return branches, closed, numbers
 
 
 # Ops whose result is a shape, which is no value.

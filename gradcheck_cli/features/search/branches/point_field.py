@@ -1,7 +1,7 @@
 """What many points of a case show at once: the sides of branches that they take, and suspicious gradients.
 
 Gradients and differences are compared along one random direction and upstream at each point. This is cheap:
-one or two evaluations of the forward and one pull-back per point, and another one where these disagree. It
+one or two evaluations of the forward and one pull-back per point, and two more where these disagree. It
 decides nothing: points that still disagree go to the judge, who knows kinks, noise and tolerances.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.operation import Operation
+from gradcheck_cli.checking.ops.operation import Operation, pack
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.search.branches.graph_branches import ROUNDS, Key, Side, find_branches
 from gradcheck_cli.features.search.branches.python_branches import constants_in, python_sides, watch_python
@@ -63,16 +63,24 @@ class PointsSeen:
     """What was seen at some points."""
 
     op: GraphOperation
+    points: Points
     taken: Mapping[Side, Array]  # where each side is taken, (B,) of booleans
     is_finite: Array  # (B,) whether every output is finite
     values: list[Array]  # of each differentiable output, (B, *shape)
     upstreams: list[Array]  # of the same, (B, *shape)
-    # what the upstreams are pulled back to for each input, (B, *shape); `None` for no path
-    gradients: list[Array | None]
+    gradients: list[tuple[int, Array]]  # of each of them for an input, by its index, (B, *shape)
 
     def sides(self, rows: Any) -> frozenset[Side]:
         """Return the sides that some of the points take."""
-        return frozenset(side for side, is_taken in self.taken.items() if is_taken[rows].any())
+        taken = self.taken.items()
+        return frozenset(side for side, is_taken in taken if (is_taken & self.is_finite)[rows].any())
+
+    def take(self, rows: Array) -> PointsSeen:
+        """Return what was seen at some of the points."""
+        values, upstreams = ([stack[rows] for stack in stacks] for stacks in (self.values, self.upstreams))
+        gradients = [(input_index, stack[rows]) for input_index, stack in self.gradients]
+        points = {index: stack[rows] for index, stack in self.points.items()}
+        return PointsSeen(self.op, points, self.taken, self.is_finite[rows], values, upstreams, gradients)
 
 
 class PointField:
@@ -90,16 +98,14 @@ class PointField:
         self._op = op
         self._codes: set[CodeType] = set()  # the Python code that has run
         self.seen: set[Side] = set()  # the sides at which the gradient was tested
-        branches = find_branches(op)
-        self._numbers = branches.constants
+        self._watched, closed, self._numbers = find_branches(op)
         # Why some branches can't be looked at; empty if all can.
-        self.unknown = f"not looked at inside {', '.join(sorted(branches.closed))}" if branches.closed else ""
-        self._watched = branches.watched
+        self.unknown = f"not looked at inside {', '.join(sorted(closed))}" if closed else ""
 
     @property
     def constants(self) -> list[float]:
-        """The numbers in the graph, and in Python code that has run, each once."""
-        return list(dict.fromkeys([*self._numbers, *constants_in(self._codes)]))
+        """The numbers in the graph, and in Python code that has run."""
+        return [*self._numbers, *constants_in(self._codes)]
 
     @property
     def sides(self) -> list[Side]:
@@ -155,8 +161,7 @@ class PointField:
         """
         graph = self._op.traced.vjp_trace.whole
         if not graph.sources:  # no gradient, so nothing to see
-            blank: list[Array | None] = [None] * len(self._op.inputs)
-            return PointsSeen(self._op, {}, np.ones(len(seeds), bool), [], [], blank)
+            return PointsSeen(self._op, points, {}, np.ones(len(seeds), bool), [], [], [])
         infos = [self._op.outputs[output_index] for output_index in graph.sources]
         generator = np.random.default_rng(list(seeds))
         upstreams = [generator.standard_normal((len(seeds), *info.shape)) for info in infos]
@@ -166,26 +171,15 @@ class PointField:
         for value in results[:count]:
             if value.dtype.kind in "fc":
                 is_finite &= np.isfinite(value).reshape(len(seeds), -1).all(axis=1)
-        taken = {side: is_taken & is_finite for side, is_taken in taken.items()}
         outputs = [results[output_index] for output_index in graph.sources]
-        return PointsSeen(
-            self._op, taken, is_finite, outputs, upstreams, self._add_gradients(results[count:])
-        )
+        gradients = list(zip(self._pulled, results[count:], strict=True))
+        return PointsSeen(self._op, points, taken, is_finite, outputs, upstreams, gradients)
 
     @property
     def _pulled(self) -> list[int]:
         """The input of each gradient: the gradients of all outputs, one after the other."""
         trace = self._op.traced.vjp_trace
         return [input_index for output in trace.whole.sources for input_index in trace.connected(output)]
-
-    def _add_gradients(self, gradients: Sequence[Array]) -> list[Array | None]:
-        """Add up the gradients of all outputs for each input."""
-        sums: list[Array | None] = [None] * len(self._op.inputs)
-        for input_index, gradient in zip(self._pulled, gradients, strict=True):
-            before = sums[input_index]
-            with np.errstate(invalid="ignore", over="ignore"):
-                sums[input_index] = gradient if before is None else before + gradient
-        return sums
 
     def _look(self, points: Points, upstreams: Sequence[Array]) -> tuple[list[Array], dict[Side, Array]]:
         """Return the results, (B, ...) each, and the sides taken at each point; NaN where a call raises."""
@@ -196,17 +190,18 @@ class PointField:
         if count == 1:
             inputs = [self._op.inputs[input_index] for input_index in self._pulled]
             return [np.full((1, *info.shape), np.nan) for info in (*self._op.outputs, *inputs)], {}
-        halves = [
-            self._look({index: stack[half] for index, stack in points.items()}, [u[half] for u in upstreams])
-            for half in (slice(count // 2), slice(count // 2, None))
+        looked = [
+            self._look(
+                {index: stack[row : row + 1] for index, stack in points.items()},
+                [upstream[row : row + 1] for upstream in upstreams],
+            )
+            for row in range(count)
         ]
-        (first, taken), (second, more) = halves
-        none = np.zeros(count // 2, bool), np.zeros(count - count // 2, bool)
-        sides = {
-            side: np.concatenate([taken.get(side, none[0]), more.get(side, none[1])])
-            for side in {**taken, **more}
+        results = [np.concatenate(rows) for rows in zip(*(values for values, _ in looked), strict=True)]
+        sides, none = {side for _, taken in looked for side in taken}, np.zeros(1, bool)
+        return results, {
+            side: np.concatenate([taken.get(side, none) for _, taken in looked]) for side in sides
         }
-        return [np.concatenate(both) for both in zip(first, second, strict=True)], sides
 
     def _call(self, points: Points, upstreams: Sequence[Array]) -> tuple[list[Array], dict[Side, Array]]:
         first = len(upstreams)
@@ -256,105 +251,104 @@ class Suspicion:
     slope: Array  # (B,) the size of the terms of u'Jv, for a direction v of length 1
 
 
-def suspect(
-    op: Operation,
-    looked: PointsSeen,
-    points: Points,
-    free: FreeInputs,
-    moving: tuple[np.random.Generator, float, Array],
-) -> Suspicion:
-    """Compare gradients with differences.
+def suspect(op: Operation, looked: PointsSeen, free: FreeInputs, generator: np.random.Generator) -> Suspicion:
+    """Compare gradients with differences: where they disagree, once more, from both sides.
+
+    Right gradients disagree where a kink is near: so this goes along another direction, and not as far.
 
     Args:
         op: the op that is differenced.
         looked: upstreams and gradients at the points.
-        points: (B, *shape), by the input's index.
         free: the inputs that move.
-        moving: draws the directions; the step of the differences, as a part of a component's size or spread;
-            and a number for each point, (B,): those with the same number move in the same way.
+        generator: draws the directions.
     """
-    generator, step, ways = moving
-    vectors = free.pack(points)
-    moves = _draw_moves(vectors, free.spreads, generator, ways) * step
-    above = free.clip(vectors + moves)
-    blocked = above == vectors
-    if blocked.any():
-        above = np.where(blocked, free.clip(vectors - moves), above)
-
-    def values_at(vectors: Array, points: Points) -> list[Array]:
-        values = op.evaluate(free.unpack(vectors, points))
-        return [values[index] for index in _differentiable_outputs(op)]
-
-    ahead = values_at(above, points)
-    # A backward pass's values may differ in their last bits.
-    here = looked.values if looked.op is op else values_at(vectors, points)
-    distance = 2 * (above - vectors)
-    with np.errstate(all="ignore"):
-        analytic, terms, is_whole = _pull_back(looked, free, distance)
-
-        def compare(rows: Array, changes: list[Array], here: list[Array], bends: list[Array]) -> Suspicion:
-            numeric, size, noise, bend = (np.zeros(len(rows)) for _ in range(4))
-            flows = [flow[rows] for flow in looked.upstreams]
-            for flow, change, middle in zip(flows, changes, here, strict=True):
-                products = _rows(np.real(np.conj(flow) * change))
-                numeric += products.sum(axis=1)
-                size += np.abs(products).sum(axis=1)
-                noise += _ROUNDINGS * _rows(np.abs(flow * middle)).sum(axis=1)
-            for flow, second in zip(flows, bends, strict=False):
-                bend += _rows(np.abs(flow * second)).sum(axis=1)
-            is_known = looked.is_finite[rows] & np.isfinite(numeric)
-            excess = np.maximum(np.abs(analytic[rows] - numeric) - noise - bend, 0.0)
-            share = np.nan_to_num(excess / (size + terms[rows]))
-            return Suspicion(
-                np.where(is_known & is_whole[rows], share, 0.0),
-                is_known & ~is_whole[rows],
-                bend > _GROWS * size,
-                (size + terms[rows]) / np.linalg.norm(distance[rows], axis=1),
-            )
-
-        changes = [2 * (end - middle) for end, middle in zip(ahead, here, strict=True)]
-        seen = compare(np.arange(len(vectors)), changes, here, [])
-        # Most points are right: only others need the other side, which shows kinks.
-        rows = np.flatnonzero((seen.disagreement > _SCREENED) | seen.is_spoilt)
-        if not len(rows):
-            return seen
-        # At the end of a range there is no other side: how far the way from there on bends shows a kink.
-        vectors, above = vectors[rows], above[rows]
-        outer = 2 * vectors - above
-        is_inside = (free.clip(outer) == outer).all(axis=1)
-        between = np.where(is_inside[:, None], outer, (vectors + above) / 2)
-        others = values_at(between, {index: stack[rows] for index, stack in points.items()})
-        ahead, here = ([stack[rows] for stack in stacks] for stacks in (ahead, here))
-        both, bends = [], []
-        for end, middle, other in zip(ahead, here, others, strict=True):
-            inside = is_inside.reshape(-1, *[1] * (end.ndim - 1))
-            both.append(np.where(inside, end - other, 2 * (end - middle)))
-            bends.append(np.where(inside, end - 2 * middle + other, end - 2 * other + middle))
-        again = compare(rows, both, here, bends)
-        seen.disagreement[rows], seen.is_spoilt[rows] = again.disagreement, again.is_spoilt
+    vectors, ways = free.pack(looked.points), np.arange(len(looked.is_finite))
+    seen = _compare(op, looked, free, STEP * _draw_moves(vectors, free.spreads, generator, ways))
+    rows = np.flatnonzero((seen.disagreement > _SCREENED) | seen.is_spoilt)
+    if len(rows):
+        own = looked.take(rows)
+        moves = STEP / FINER * _draw_moves(vectors, free.spreads, generator, ways)[rows]
+        again = _compare(op, own, free, moves, from_both_sides=True)
+        seen.disagreement[rows] = np.minimum(seen.disagreement[rows], again.disagreement)
         seen.is_bent[rows] = again.is_bent
+        seen.is_spoilt[rows] &= again.is_spoilt
+        if again.is_spoilt.any():
+            seen.is_spoilt[rows] &= is_smooth(op, own.points, free)
     return seen
+
+
+def _compare(
+    op: Operation, looked: PointsSeen, free: FreeInputs, moves: Array, *, from_both_sides: bool = False
+) -> Suspicion:
+    """Compare gradients with differences along a direction for each point; from both sides, they show kinks.
+
+    Args:
+        op: the op that is differenced.
+        looked: upstreams and gradients at the points.
+        free: the inputs that move.
+        moves: how far, (B, size).
+        from_both_sides: whether to move back as well.
+    """
+    vectors = free.pack(looked.points)
+    ahead = free.clip(vectors + moves)
+    ahead = np.where(ahead == vectors, free.clip(vectors - moves), ahead)
+    behind = 2 * vectors - ahead
+    # At the end of a range there is no other side: how far the way from there on bends shows a kink.
+    is_inside = (free.clip(behind) == behind).all(axis=1)
+    behind = np.where(is_inside[:, None], behind, (vectors + ahead) / 2)
+
+    def values_at(vectors: Array) -> list[Array]:
+        values = op.evaluate(free.unpack(vectors, looked.points))
+        return [_rows(values[index]) for index in _differentiable_outputs(op)]
+
+    ends = values_at(ahead)
+    # A backward pass's values may differ in their last bits.
+    middles = [_rows(value) for value in looked.values] if looked.op is op else values_at(vectors)
+    others = values_at(behind) if from_both_sides else middles
+    inside = is_inside[:, None]
+    with np.errstate(all="ignore"):
+        analytic, terms, is_whole = _pull_back(looked, free, 2 * (ahead - vectors))
+        numeric, size, noise, bend = np.zeros((4, len(vectors)))
+        for upstream, end, here, other in zip(looked.upstreams, ends, middles, others, strict=True):
+            flow, change, bends = np.conj(_rows(upstream)), 2 * (end - here), np.zeros(())
+            if from_both_sides:
+                change = np.where(inside, end - other, 2 * (4 * other - 3 * here - end))
+                bends = np.where(inside, end - 2 * here + other, end - 2 * other + here)
+            products = np.real(flow * change)
+            numeric += products.sum(axis=1)
+            size += np.abs(products).sum(axis=1)
+            noise += _ROUNDINGS * np.abs(flow * here).sum(axis=1)
+            bend += np.abs(flow * bends).sum(axis=1)
+        is_known = looked.is_finite & np.isfinite(numeric)
+        excess = np.maximum(np.abs(analytic - numeric) - noise - bend, 0.0)
+        return Suspicion(
+            np.where(is_known & is_whole, np.nan_to_num(excess / (size + terms)), 0.0),
+            is_known & ~is_whole,
+            bend > _GROWS * size,
+            (size + terms) / np.linalg.norm(2 * (ahead - vectors), axis=1),
+        )
 
 
 def _pull_back(looked: PointsSeen, free: FreeInputs, distance: Array) -> tuple[Array, Array, Array]:
     """Return the change over a distance by the gradients, the size of its terms, and where all are finite."""
-    count = len(distance)
-    analytic, size, is_whole = np.zeros(count), np.zeros(count), np.ones(count, bool)
-    for free_input, own in zip(free.parts, free.split(distance), strict=True):
-        gradient = looked.gradients[free_input.index]
-        if gradient is not None:
-            flat = free_input.components(gradient)
-            products = flat.real * own
+    own = {part.index: (part, moves) for part, moves in zip(free.parts, free.split(distance), strict=True)}
+    analytic, size = np.zeros((2, len(distance)))
+    is_whole = np.ones(len(distance), bool)
+    for input_index, gradient in looked.gradients:
+        if input_index in own:
+            part, moves = own[input_index]
+            products = pack(gradient, part.info) * moves
             analytic += products.sum(axis=1)
             size += np.abs(products).sum(axis=1)
-            is_whole &= np.isfinite(flat).all(axis=1)
+            is_whole &= np.isfinite(_rows(gradient)).all(axis=1)
     return analytic, size, is_whole
 
 
 def _draw_moves(vectors: Array, spreads: Array, generator: np.random.Generator, ways: Array) -> Array:
     """Draw how far each component moves, (B, size): by its size or its spread, with a random sign.
 
-    In every other point a component moves by its own size: beside a border, there is no room for more.
+    In every other way a component moves by its own size: beside a border, there is no room for more. In two
+    of three, tiny ones move alone.
     """
     sizes = np.abs(vectors)
     tiny = sizes < _TINY * spreads
@@ -376,12 +370,9 @@ def is_smooth(op: Operation, points: Mapping[int, Array], free: FreeInputs) -> A
     """
     vectors = free.pack(points)
     smooth = np.ones(len(vectors), bool)
-    steps = STEP * np.maximum(np.abs(vectors), free.spreads)
-    tiny = np.abs(vectors) < _TINY * free.spreads
-    for seed in range(_DIRECTIONS):
-        moves = steps * np.random.default_rng(seed).choice([-1.0, 1.0], vectors.shape)
-        if seed % 2:
-            moves = np.where(tiny.any(axis=1, keepdims=True) & ~tiny, 0.0, moves)
+    for way in range(_DIRECTIONS):
+        ways = np.full(len(vectors), way)
+        moves = STEP * _draw_moves(vectors, free.spreads, np.random.default_rng(way), ways)
         moves = np.where(free.clip(vectors + moves) == vectors + moves, moves, -moves)
         # At the end of a range, the function is looked at from there on.
         is_end = (free.clip(vectors - moves) != vectors - moves).any(axis=1, keepdims=True)

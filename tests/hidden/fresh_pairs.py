@@ -1,0 +1,150 @@
+"""`python -m tests.hidden.fresh_pairs [NAME ...]`: conditions that nobody knew while points were chosen.
+
+Behind each, a gradient is half as large again; its twin is right. Nothing here may lead to a change of how
+points are chosen: then the table is known, and another one is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import tensorflow as tf
+
+from gradcheck_cli.results import Status
+from gradcheck_cli.running.session import run_case
+from gradcheck_cli.spec.load import load_mapping
+
+BASES: tuple[tuple[Callable[[Any], Any], Callable[[Any], Any]], ...] = (
+    (lambda x: x * x + x, lambda x: 2.0 * x + 1.0),
+    (tf.sin, tf.cos),
+    (lambda x: tf.exp(x / 4.0), lambda x: tf.exp(x / 4.0) / 4.0),
+    (tf.nn.softplus, tf.sigmoid),
+    (lambda x: x + x * tf.tanh(x), lambda x: 1.0 + tf.tanh(x) + x * (1.0 - tf.tanh(x) ** 2)),
+)
+UNIT = {"uniform": {"low": 0.0, "high": 1.0}}
+Condition = Callable[[Any], Any]
+# By name: the condition, of the whole input or of each element; its shape; what else its spec says.
+PAIRS: dict[str, tuple[Condition, tuple[int, ...], Mapping[str, Any]]] = {
+    "above 4.1": (lambda x: x > 4.1, (5,), {}),
+    "below -3.3": (lambda x: x < -3.3, (7,), {}),
+    "third above 3.6": (lambda x: x[2] > 3.6, (5,), {}),
+    "last below -4.4": (lambda x: x[-1] < -4.4, (9,), {}),
+    "between 3.1 and 3.2": (lambda x: (x > 3.1) & (x < 3.2), (4,), {}),
+    "between 0.75 and 0.7502": (lambda x: (x > 0.75) & (x < 0.7502), (4,), {}),
+    "near -1.25": (lambda x: tf.abs(x + 1.25) < 3e-5, (6,), {}),
+    "tiny": (lambda x: tf.abs(x) < 2e-4, (5,), {}),
+    "all tiny": (lambda x: tf.reduce_max(tf.abs(x)) < 1e-3, (5,), {}),
+    "tiny sum of squares": (lambda x: tf.reduce_sum(x * x) < 1e-4, (4,), {}),
+    "exactly one": (lambda x: x == 1.0, (5,), {}),
+    "exactly minus a half": (lambda x: x == -0.5, (5,), {}),
+    "exactly 0.3": (lambda x: x == 0.3, (5,), {}),
+    "a zero in the second row": (lambda x: tf.reduce_any(x[1] == 0.0), (3, 4), {}),
+    "a zero row": (lambda x: tf.reduce_all(x == 0.0, axis=1, keepdims=True), (3, 4), {}),
+    "a zero column": (lambda x: tf.reduce_all(x == 0.0, axis=0, keepdims=True), (3, 4), {}),
+    "two zeros": (lambda x: tf.math.count_nonzero(x == 0.0) >= 2, (6,), {}),
+    "three zeros": (lambda x: tf.math.count_nonzero(x == 0.0) == 3, (6,), {}),
+    "all positive": (lambda x: tf.reduce_all(x > 0.0), (14,), {}),
+    "all negative": (lambda x: tf.reduce_all(x < 0.0), (11,), {}),
+    "first half positive": (
+        lambda x: tf.reduce_all(x[:8] > 0.0) & tf.reduce_all(x[8:] < 0.0),
+        (16,),
+        {},
+    ),
+    "a positive row": (lambda x: tf.reduce_all(x > 0.0, axis=1, keepdims=True), (4, 11), {}),
+    "alternating": (lambda x: tf.reduce_all(x[1:] * x[:-1] < 0.0), (13,), {}),
+    "ascending": (lambda x: tf.reduce_all(x[1:] >= x[:-1]), (8,), {}),
+    "descending": (lambda x: tf.reduce_all(x[1:] <= x[:-1]), (10,), {}),
+    "ascending rows": (lambda x: tf.reduce_all(x[:, 1:] >= x[:, :-1]), (2, 6), {}),
+    "all equal": (lambda x: tf.reduce_all(x == x[0]), (5,), {}),
+    "equal sizes": (lambda x: tf.reduce_all(tf.abs(x) == tf.abs(x[0])), (5,), {}),
+    "first two equal": (lambda x: x[0] == x[1], (8,), {}),
+    "nearly equal": (lambda x: tf.abs(x[0] - x[1]) < 1e-4, (4,), {}),
+    "equal rows": (lambda x: tf.reduce_all(x[0] == x[2]), (3, 4), {}),
+    "equal columns": (lambda x: tf.reduce_all(x[:, 0] == x[:, 1]), (3, 3), {}),
+    "largest twice": (lambda x: tf.math.count_nonzero(x == tf.reduce_max(x)) > 1, (6,), {}),
+    "a large sum": (lambda x: tf.reduce_sum(x) > 12.0, (8,), {}),
+    "a small sum": (lambda x: tf.reduce_sum(x) < -14.0, (8,), {}),
+    "a large mean of a row": (lambda x: tf.reduce_max(tf.reduce_mean(x, 1)) > 2.5, (3, 5), {}),
+    "a large norm": (lambda x: tf.norm(x) > 8.0, (6,), {}),
+    "a small norm": (lambda x: tf.norm(x) < 0.15, (6,), {}),
+    "a large range": (lambda x: tf.reduce_max(x) - tf.reduce_min(x) > 7.5, (6,), {}),
+    "a small range": (lambda x: tf.reduce_max(x) - tf.reduce_min(x) < 0.05, (6,), {}),
+    "a large product": (lambda x: tf.abs(tf.reduce_prod(x)) > 100.0, (4,), {}),
+    "a negligible product": (lambda x: tf.abs(tf.reduce_prod(x)) < 1e-9, (4,), {}),
+    "both ends large": (lambda x: (x[0] > 2.8) & (x[-1] > 2.8), (6,), {}),
+    "one large, one small": (lambda x: (x[0] > 3.2) & (tf.abs(x[1]) < 1e-2), (5,), {}),
+    "far apart": (lambda x: tf.abs(x[0] - x[1]) > 6.5, (4,), {}),
+    "saturated": (lambda x: tf.abs(tf.tanh(x)) > 0.99999, (5,), {}),
+    "a sure softmax": (lambda x: tf.reduce_max(tf.nn.softmax(x)) > 0.9995, (6,), {}),
+    "a whole number": (lambda x: tf.math.floormod(x, 1.0) == 0.0, (5,), {}),
+    "floor is four": (lambda x: tf.floor(x) == 4.0, (5,), {}),
+    "round is minus three": (lambda x: tf.round(x) == -3.0, (5,), {}),
+    "an outlier": (lambda x: tf.reduce_max(tf.abs(x)) > 6.0 * tf.reduce_mean(tf.abs(x)), (12,), {}),
+    "many above one": (lambda x: tf.math.count_nonzero(x > 1.0) > 7, (10,), {}),
+    "none above zero": (lambda x: ~tf.reduce_any(x > 0.1), (12,), {}),
+    "close to one": (lambda x: x > 0.9999, (4,), UNIT),
+    "close to zero": (lambda x: x < 3e-5, (4,), UNIT),
+    "close to 0.6": (lambda x: tf.abs(x - 0.6) < 1e-5, (4,), UNIT),
+    "all above 0.9": (lambda x: tf.reduce_all(x > 0.9), (5,), UNIT),
+    "the end of a domain": (lambda x: x > 7.9, (5,), {"domain": {"low": -8, "high": 8}}),
+    "four deviations": (lambda x: x > 5.6, (3,), {"normal": {"mean": 2, "stddev": 1}}),
+    "beyond the mean": (lambda x: tf.reduce_all(x > 3.0), (8,), {"normal": {"mean": 3, "stddev": 0.5}}),
+    "huge": (lambda x: x > 17.0, (4,), {}),
+    "a huge sum of squares": (lambda x: tf.reduce_sum(x * x) > 300.0, (4,), {}),
+    "trace above 5": (lambda x: tf.linalg.trace(x) > 5.0, (3, 3), {}),
+    "nearly singular": (lambda x: tf.abs(tf.linalg.det(x)) < 1e-3, (2, 2), {}),
+}
+
+
+def make(name: str, factor: float) -> Callable[[Any], Any]:
+    """Return the function of a pair, or of its twin: what `build` calls."""
+    condition = PAIRS[name][0]
+    base, slope = BASES[list(PAIRS).index(name) % len(BASES)]
+
+    @tf.custom_gradient
+    def function(x: Any) -> Any:
+        def gradient(upstream: Any) -> Any:
+            one = tf.ones([], x.dtype)
+            return upstream * slope(x) * tf.where(condition(x), factor * one, one)
+
+        return base(x), gradient
+
+    return function
+
+
+def said(name: str, factor: float) -> str:
+    """Run a pair; return what is said of it: `found`, `asked`, `named` (a side), or `silent`."""
+    _, shape, keys = PAIRS[name]
+    spec = {
+        "op": name.replace(" ", "-").replace(",", ""),
+        "forward": "tests.hidden.fresh_pairs:make",
+        "build": {"name": name, "factor": factor},
+        "inputs": {"x": {"shape": list(shape), **keys}},
+    }
+    (case,) = load_mapping(spec)
+    result = run_case(case)
+    if result.status is Status.MISMATCHED:
+        return "found"
+    if any(pair.undecided == "range" for pair in result.pairs):
+        return "asked"
+    if result.status is not Status.PASSED:
+        return str(result.status)
+    return "named" if any(branch.unseen for branch in result.seen.branches) else "silent"
+
+
+def main() -> None:
+    wrong = {name: said(name, 1.5) for name in sys.argv[1:] or PAIRS}
+    right = {name: said(name, 1.0) for name in sys.argv[1:] or PAIRS}
+    for word in sorted(set(wrong.values())):
+        own = [name for name, told in wrong.items() if told == word]
+        print(f"{word}: {len(own)} of {len(wrong)}{'' if word == 'found' else f' {own}'}")  # noqa: T201
+    accused = {name: told for name, told in right.items() if told not in ("named", "silent")}
+    print(f"twins of which something is said: {accused}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
