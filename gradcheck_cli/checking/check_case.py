@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gradcheck_cli import hooks
+from gradcheck_cli import clock, hooks
 from gradcheck_cli.checking.checks.all_checks import (
     keep_one_each,
     report_form,
@@ -29,7 +29,7 @@ from gradcheck_cli.checking.judging.ledger import (
     Stage,
     judge_pairs,
     settle_pairs,
-    warn_of_approximations,
+    warn_of_precision,
 )
 from gradcheck_cli.checking.judging.stop_gradients import StopGradients
 from gradcheck_cli.checking.ops.analytic import (
@@ -186,14 +186,13 @@ class Examination:
         )
         if self.first is None:
             self.first = FirstPoint(operations, jacobians if len(case.running.modes) > 1 else ({}, {}))
-        judged, warnings = self._judge(pairs, jacobians, sparsities)
+        judged = self._judge(pairs, jacobians, sparsities)
         self._report_progress(share, 0.4)
         large = [key for key in keys if key not in judged]
         self.costly |= set(large)
         # The search for a fault took time of its own; it doesn't count against the budget.
         large = [key for key in large if not any(earlier.is_wrong for earlier in self.samples.get(key, []))]
-        probed, unsure = _probe({key: pairs[key] for key in large}, sample, point_budget)
-        judged |= probed
+        judged |= _probe({key: pairs[key] for key in large}, sample, point_budget)
         self._report_progress(share, 0.8)
         if case.reference is not None and case.judging.second_order:
             self.stops.note_reference(pairs, judged)
@@ -207,14 +206,16 @@ class Examination:
             judge_stops=judge_stops if is_open else None,
             are_right_alone=partial(self._are_right_alone, operations),
         )
+        warnings = [line for key, each in judged.items() for line in warn_of_precision(pairs[key], each)]
         judged = settle_pairs(Stage.POINT, evidence, judged)
         judged, coarse = _note_lower_precision(pairs, judged)
-        self._note_precision(operations, [*warnings, *unsure, *coarse], is_coarse=bool(coarse))
+        self._note_precision(operations, [*warnings, *coarse], is_coarse=bool(coarse))
         for key, result in judged.items():
             self.samples.setdefault(key, []).append(result)
         with self.budget.pause():
             self._run_point_checks(operations, pairs, jacobians, judged, sample)
 
+    @clock.spend(clock.CHOSEN)
     def look_beside(self, below: FirstOrder) -> Beside | None:
         """Judge the case where no stated value is what it was at every sample point.
 
@@ -280,6 +281,7 @@ class Examination:
         ops = self.opener.written_ops(operations.formula, *key)
         return ops is not None and bool(hooks.ask("are_right_alone", ops, default=True))
 
+    @clock.spend("checks")
     def _run_point_checks(
         self,
         operations: Operations,
@@ -333,24 +335,18 @@ class Examination:
             self.costly = find_costly_pairs(operations, few, sparsities, operations.budget.left)
         return self.sparsities
 
+    @clock.spend("differences")
     def _judge(
         self,
         pairs: Mapping[PairKey, Pair],
         jacobians: tuple[Jacobians, Jacobians],
         sparsities: Mapping[PairKey, Sparsity],
-    ) -> tuple[dict[PairKey, PairSample], list[str]]:
+    ) -> dict[PairKey, PairSample]:
         """Judge pairs element by element: first their formula, then the declared dtype."""
         declared, formula = jacobians
-        evidence = Evidence(pairs, sparsities)
+        evidence = Evidence(pairs, sparsities, partial(judge_declared, pairs, declared))
         judged = settle_pairs(Stage.FORMULA, evidence, judge_pairs(pairs, formula))
-        if not judged or not next(iter(pairs.values())).operations.has_reference_precision:
-            return judged, []
-        warnings = [
-            line for key, result in judged.items() for line in warn_of_approximations(pairs[key], result)
-        ]
-        # A declared dtype that is outright wrong is a fault, even where its loss of digits is of no interest.
-        wrong, lossy = judge_declared(pairs, declared, judged)
-        return judged | wrong, [*warnings, *lossy]
+        return settle_pairs(Stage.DECLARED, evidence, judged)
 
     def _note_precision(self, operations: Operations, warnings: Sequence[str], *, is_coarse: bool) -> None:
         """Keep the warnings of one point, unless the spec turns them off."""
@@ -414,15 +410,13 @@ def _note_lower_precision(
     return samples, warnings
 
 
-def _probe(
-    pairs: Mapping[PairKey, Pair], sample: int, budget: Budget
-) -> tuple[dict[PairKey, PairSample], list[str]]:
-    """Judge pairs by probes: first their formula, then the declared dtype. Return warnings as well."""
+@clock.spend("probes")
+def _probe(pairs: Mapping[PairKey, Pair], sample: int, budget: Budget) -> dict[PairKey, PairSample]:
+    """Judge pairs by probes: first their formula, then the declared dtype."""
     if not pairs:
-        return {}, []
-    first = next(iter(pairs.values()))
-    if first.case.judging.full_only:
-        return {key: refuse(pair) for key, pair in pairs.items()}, []
+        return {}
+    if next(iter(pairs.values())).case.judging.full_only:
+        return {key: refuse(pair) for key, pair in pairs.items()}
     # If one pair is expected to be wrong, its effect on the others is of no interest.
     probed = probe_pairs(
         {key: pair for key, pair in pairs.items() if not pair.is_expected_wrong}, sample, budget
@@ -430,11 +424,8 @@ def _probe(
     for key, pair in pairs.items():
         if pair.is_expected_wrong:
             probed |= probe_pairs({key: pair}, sample, budget)
-    if not first.operations.has_reference_precision:
-        return probed, []
-    warnings = [line for key, result in probed.items() for line in warn_of_approximations(pairs[key], result)]
-    wrong, lossy = judge_large_declared(pairs, probed, budget)
-    return probed | wrong, warnings + lossy
+    evidence = Evidence(pairs, judge_declared=partial(judge_large_declared, pairs, budget=budget))
+    return settle_pairs(Stage.DECLARED, evidence, probed)
 
 
 SECOND = "second_order"
@@ -593,6 +584,7 @@ def _open_at(opener: Opener[Op], sample: int, first: Op, stack: contextlib.ExitS
 _REMEDY = "if a value must not go there, say so: a `domain`, or `move: false` with a reason"
 
 
+@clock.spend(clock.CHOSEN)
 def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Findings:
     """Let the findings say what is wrong where stated values are moved.
 
@@ -646,6 +638,7 @@ def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Finding
     )
 
 
+@clock.spend("checks")
 def _conclude(
     examination: Examination,
     first: Operation,

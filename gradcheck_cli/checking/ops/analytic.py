@@ -23,6 +23,7 @@ from gradcheck_cli.checking.ops.jacobian import (
     one_upstreams,
     pull_back,
     rounding_slack,
+    unit_vectors,
 )
 from gradcheck_cli.checking.ops.operation import Operation, Operations, packed_size
 from gradcheck_cli.numerics.problem import draw_eight_bits
@@ -176,6 +177,7 @@ def guess_sparsities(case: Case, op: Operation, pairs: list[PairKey]) -> dict[Pa
     return guessed
 
 
+@clock.spend("Jacobians")
 def take_jacobians(
     case: Case, operations: Operations, pairs: list[PairKey], sparsities: Mapping[PairKey, Sparsity]
 ) -> tuple[dict[PairKey, Jacobian | None], dict[PairKey, Jacobian | None]]:
@@ -207,6 +209,7 @@ def take_jacobians(
     return {pair: declared[pair] for pair in of_formula}, of_formula
 
 
+@clock.spend("Jacobians")
 def analytic_jacobians(
     case: Case, op: Operation, pairs: Iterable[PairKey], sparsities: Mapping[PairKey, Sparsity]
 ) -> dict[PairKey, Jacobian | None]:
@@ -263,9 +266,8 @@ def find_sparsity(op: Operation, output: int, input_indices: Sequence[int], seed
     for index in indices:  # one at a time: rows may be as large as memory allows
         if min(len(rows) for rows in rows_of.values()) >= PATTERN:
             break
-        upstream = np.zeros((1, info.size))
-        upstream[0, np.ravel_multi_index(tuple(index), info.shape)] = 1.0
-        gradients = pull_back(op, output, upstream)
+        place = np.ravel_multi_index(tuple(index), info.shape)
+        gradients = pull_back(op, output, unit_vectors(np.array([place]), info.size))
         for input_index in candidates:
             gradient = gradients[input_index]
             if gradient is not None and gradient.any():
