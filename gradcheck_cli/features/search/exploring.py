@@ -124,12 +124,10 @@ class Exploration:
         self.may_compare = bool(self.mixed.differenced.size) and not self.first.facts.held_places
         self.base: Sequence[Array] = self.first.traced.at.point
         self.order = 1 if self.of is None else 2
-        self.labels = {
-            pair.label
-            for pair in self.findings.pairs
-            if pair.order == self.order
-            if pair.status in (Status.PASSED, Status.MISMATCHED) or is_open(pair)
-        }
+        own = [pair for pair in self.findings.pairs if pair.order == self.order]
+        judged = {pair.label for pair in own if pair.status in (Status.PASSED, Status.MISMATCHED)}
+        self.is_tested = bool(judged)
+        self.labels = judged | {pair.label for pair in own if is_open(pair)}
         self.has_open = any(map(is_open, self.findings.pairs))
         self.within: set[Side] = set()  # sides that ordinary points take, inside of what the spec states
 
@@ -157,7 +155,7 @@ class Exploration:
                 looked = self.field.look(self.first.traced.at.stacked([sample]), [sample])
             self.each = clock.now() - before
             self.within |= looked.sides([0])
-        self.field.seen |= self.within if self.labels else set()
+        self.field.seen |= self.within if self.is_tested else set()
 
     def excuse_faults(self) -> Iterator[str]:
         """Yield which excuses for unseen sides aren't true, in words."""
@@ -218,11 +216,11 @@ class Exploration:
         slopes = np.nan_to_num(seen.slope)
         matters = slopes > MATTERS * np.median(slopes) / np.maximum(seen.disagreement, threshold)
         disagrees = matters & (seen.disagreement > threshold) | seen.is_spoilt
+        self.field.seen |= looked.sides(~disagrees) if self.is_tested else set()
         strength = seen.disagreement
         if self.has_open:  # only what would be drawn tells more than the sample points, and not beside a jump
             disagrees &= self.mixed.are_ordinary(vectors)
             strength = np.zeros(count)
-        self.field.seen |= looked.sides(~disagrees) if self.labels else set()
         may_have_kink = seen.is_bent | self.mixed.are_special(vectors, _CLOSE)
         rows = np.flatnonzero(disagrees)
         ranked = rows[np.lexsort((-strength[rows], ~seen.is_spoilt[rows]))]
