@@ -37,6 +37,7 @@ KNOWS_PRIVATE_NAMES = {
     "test_batching.py": "which of three ways a batch goes changes no value",
     "test_blame.py": "an op that evaluates to nothing finite, in the middle of a path",
     "test_changed.py": "a limit of 10 files, not of thousands",
+    "test_chosen_points.py": "a judge that may evaluate next to nothing",
     "test_configured.py": "the keys that a command takes are asked of the command",
     "test_dask_workers.py": "events of a cluster that isn't there, and clocks that don't wait",
     "test_failures.py": "exceptions that break whoever looks at them, without TensorFlow",

@@ -417,10 +417,10 @@ def _repeat_rows(context: _Context, rows: Array) -> Array:
             along_first = own.reshape(len(own), -1, own.shape[1] // part.info.shape[0])
             along_last = own.reshape(len(own), -1, part.info.shape[-1]).swapaxes(1, 2)
             for slices in (along_first[::2], along_last[1::2]):
-                one, another = context.generator.integers(slices.shape[1], size=2)
+                place, another = context.generator.integers(slices.shape[1], size=2)
                 slices[0::4] = slices[0::4, :1]
-                slices[1::4, one] = slices[1::4, another]
-                slices[2::4, one] = 0.0
+                slices[1::4, place] = slices[1::4, another]
+                slices[2::4, place] = 0.0
                 slices[3::4] *= context.generator.integers(2, size=slices[3::4].shape[:2])[..., None]
         if part.size == first.size:
             own[::3] = of_first if part is not first else own[::3]
