@@ -113,7 +113,6 @@ AT_A_CASE = (
     "behaviour",  # how TensorFlow behaves while the user's code runs, a `Behaviour`
     "find_mode",  # (name) how a case is opened in another mode than graph
     "compare_modes",  # (view) compares a case's gradients with those of another mode; the check `modes`
-    "draw_path",  # (opener, pair, sample) the ops between an output and an input, with their verdicts
     "fingerprints",  # (case, formula, pairs) by which a baseline recognises each pair at a sample point
     # (op, output, inputs) the ops between these whose gradients the user wrote; `None` if unknown
     "find_written_ops",

@@ -36,7 +36,6 @@ from gradcheck_cli.results import (
     Figure,
     HeatMap,
     Ladder,
-    PathOp,
     Policy,
     Printed,
     Report,
@@ -91,11 +90,7 @@ HALF = HeatMap(
     ("y[0]", "y[1]"), ("x[0]",), 1, 1, ((1.0,), (2.0,)), ((1.0,), (1.0,)), ((0.1,), (5.0,)), (".", "x")
 )
 LADDER = Ladder("y[1] / x[0]", (0.1, 0.01), (1.1, 1.0), (1.2, 1.1), (1.0, 0.9), 2.0, 1.0, 1e-9, 1e-6, 0.01)
-PATH = (
-    PathOp("a", "MatMul", "f at a.py:1", "passed", reads=(-1,)),
-    PathOp("b", "Tanh", "g at /etc/passwd:1", "mismatched", "twice", (0, -1), is_last=True),
-)
-FIGURE = Figure(0, (2, 1), HALF, LADDER, PATH)
+FIGURE = Figure(0, (2, 1), HALF, LADDER)
 
 
 def sample(status: Status = Status.MISMATCHED) -> Report:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -40,7 +41,7 @@ from gradcheck_cli.reporting.exchange.templates import templates
 from gradcheck_cli.reporting.report_text import all_right, branch_line, left_out, summary_lines
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import describe_rules, is_plain, number_cells
-from gradcheck_cli.results import CaseResult, Figure, HeatMap, PairResult, PathOp, Report, Status
+from gradcheck_cli.results import CaseResult, Figure, HeatMap, PairResult, Report, Status
 
 if TYPE_CHECKING:
     from gradcheck_cli.features.page.pictures import Picture
@@ -62,7 +63,7 @@ PICTURES = ("gradcheck_cli.features.page.pictures", "drawing", "matplotlib")
 MOST_DRAWN = 24
 _MOST_WRONG = 8
 _MOST_DETAILS = 1000
-_NEAR = 10  # ops before and after one to blame: together they fill a screen
+_BLAMED = re.compile(r"blame: op .* gradient \S+ at (.+?:\d+)")  # and the place of its gradient
 _BEFORE, _AFTER = 2, 20  # lines of source around the gradient's first
 _SOURCE_LIMIT = 2 * MIB
 
@@ -205,9 +206,8 @@ def _detail(finding: Finding, anchor: str, root: Path, draw: _Draw | None) -> di
     code, figure = code_of_pair(pair), pair.figure
     rules = "" if is_plain(pair) else describe_rules(pair)
     pictures, undrawn = _pictures(pair, figure, case, draw)
-    path = () if figure is None else figure.path
-    # An op's gradient has the form `grad at ops.py:12`; TensorFlow's own can't be read from here.
-    blamed = [op.place.rpartition(" at ")[2] for op in path if op.status == str(Status.MISMATCHED)]
+    # TensorFlow's own gradients can't be read from here.
+    blamed = [match[1] for line in pair.cause.diagnosis if (match := _BLAMED.match(line))]
     sources = [*blamed, case.seen.source]
     return {
         "anchor": anchor,
@@ -221,19 +221,10 @@ def _detail(finding: Finding, anchor: str, root: Path, draw: _Draw | None) -> di
         "pictures": [picture._replace(svg=Markup(picture.svg)) for picture in pictures],  # noqa: S704 (our own)
         "undrawn": undrawn,
         "wrong": figure and figure.map and _worst_cells(figure.map),
-        "path": path,
-        "listed": _ops_near_the_blamed(path),
         "checks": [(check, code) for check in case.checks if (code := code_of_check(check)) is not None],
         "branches": branch_line(case) if case.seen.branches or case.seen.sides_unknown else "",
         "source": next(filter(None, (_source(where, root) for where in sources)), None),
     }
-
-
-def _ops_near_the_blamed(path: Sequence[PathOp]) -> list[PathOp]:
-    """Return what isn't right on a path, with the ops around it in the forward's order."""
-    centres = [index for index, op in enumerate(path) if op.status != str(Status.PASSED)] or [len(path) - 1]
-    near = {index + offset for index in centres for offset in range(-_NEAR, _NEAR + 1)}
-    return [op for index, op in enumerate(path) if index in near]
 
 
 def _pictures(
