@@ -104,7 +104,6 @@ OF_A_RUN = (
     # (package, folders) returns the hand-written gradients in a package's text: with their `target`,
     # `module:function`, and the op type for which one is `registered`
     "find_gradients",
-    "compare_on_page",  # (old, new, findings) renders two named reports side by side
     "run_corrupted",  # (case, opener, points, corruptions) checks a case's gradient with each of them
     "works_eagerly",  # (case, opening, state) whether a forward that can't be traced has gradients eagerly
 )

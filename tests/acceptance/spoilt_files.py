@@ -228,7 +228,6 @@ class Campaign:
             form = ("html", "markdown", "sarif", "junit")[number % 4]
             file.write_text(_changed_alike(text, random.Random(number)), encoding="utf-8")  # noqa: S311
             self.note(form, number, call("merge", file, "--format", form), CODES)
-            self.note("diff html", number, call("diff", good, file, "--format", "html"), CODES)
 
     def locks(self, count: int, seed: int = 0) -> None:
         """Compare with spoilt lock files: each is read, or refused with its place."""

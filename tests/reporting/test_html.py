@@ -12,9 +12,8 @@ from urllib.parse import unquote
 import pytest
 
 from gradcheck_cli.features.page import page
-from gradcheck_cli.features.page.page import compare_to_html as to_diff
 from gradcheck_cli.features.page.page import to_html
-from gradcheck_cli.gate import BaselineFinding, Branch, Change
+from gradcheck_cli.gate import Branch
 from gradcheck_cli.plain_files import read_plain
 from gradcheck_cli.results import CaseError, Status
 from tests.reporting.figures import tanh_figure
@@ -337,23 +336,3 @@ def test_a_run_that_is_all_right_is_green_and_short(report):
 
 def test_an_empty_run(report):
     assert "No pair was checked." in read(altered(report, cases=())).text
-
-
-def test_two_reports_side_by_side(drawn):
-    square = drawn.cases[0]
-    broke = altered(
-        square, status=Status.MISMATCHED, pairs=(altered(square.pairs[0], status=Status.MISMATCHED),)
-    )
-    new = altered(drawn, tensorflow_version="2.22.0", cases=(broke,))
-    found = (
-        BaselineFinding(
-            "sparse_conv_2layer", "default", "float64", "graph", "dM1/dM0", Change.BROKE, "was right"
-        ),
-    )
-    tree = Tree(to_diff(("old.json", drawn), ("new.json", new), found))
-    assert "1 change for the worse" in tree.text
-    assert "2.21.0" in tree.text
-    assert "2.22.0" in tree.text
-    rows = [attrs["data-status"] for attrs in tree.all("tr") if "data-status" in attrs]
-    assert rows == ["broke", "same", "same"]
-    assert tree.text.count("not there") == 2

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import resources
-from itertools import chain
 from pathlib import Path
 from tokenize import TokenError
 from typing import TYPE_CHECKING, Any, cast
@@ -18,7 +17,6 @@ from markupsafe import Markup
 
 from gradcheck_cli import optional
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.gate import BaselineFinding
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.reporting.codes import code_of_check, code_of_pair, link_of
 from gradcheck_cli.reporting.exchange.findings import (
@@ -29,7 +27,6 @@ from gradcheck_cli.reporting.exchange.findings import (
     counterexample_lines,
     findings_of,
     group_alike,
-    join_name,
     name_of,
     pair_lines,
     path_from_root,
@@ -281,54 +278,3 @@ def _source(where: str, root: Path) -> dict[str, Any] | None:
     shown = [(index + 1, layout.clean(lines[index].expandtabs(4))) for index in range(start, stop)]
     place = f"{path_from_root(file, root)}:{line}"
     return {"place": place, "line": line, "lines": shown, "width": len(str(stop))}
-
-
-_Side = tuple[str, Report]
-_Key = tuple[str, str, str, str, str]  # op, case, dtype, mode, pair
-
-_DIFF_COLUMNS = (
-    ("change", "rank"),
-    ("op", ""),
-    ("pair", ""),
-    ("old", "more"),
-    ("old ratio", "number"),
-    ("new", "more"),
-    ("new ratio", "number"),
-    ("what", ""),
-)
-
-
-def compare_to_html(old: _Side, new: _Side, findings: Sequence[BaselineFinding]) -> str:
-    """Render two reports, each with the name of its file, side by side, with what has changed."""
-    changes: dict[_Key, BaselineFinding] = {}
-    # Of several changes of a pair, a failure is shown.
-    for finding in sorted(findings, key=lambda finding: not finding.is_failure):
-        changes.setdefault(finding.key, finding)
-    before, after = _pairs(old[1]), _pairs(new[1])
-    rows = [
-        (key, changes.get(key), (before.get(key), after.get(key)))
-        for key in sorted({*before, *after, *changes})
-    ]
-    rows.sort(key=lambda row: row[1].is_failure if row[1] else -1, reverse=True)
-    failed = sum(finding.is_failure for finding in findings)
-    verdict = f"{layout.count(failed, 'change')} for the worse" if failed else "nothing is worse"
-    facts = [report.facts for _, report in (old, new)]
-    return render(
-        "diff.html",
-        title=f"gradcheck diff: {verdict}",
-        verdict=verdict,
-        failed=failed,
-        counts=f"old: {counts_of(old[1])}; new: {counts_of(new[1])}",
-        names=[name for name, _ in (old, new)],
-        facts=[(name, [side.get(name, "") for side in facts]) for name in dict.fromkeys(chain(*facts))],
-        rows=rows,
-        columns=_DIFF_COLUMNS,
-        statuses=dict.fromkeys(change.change if change else "same" for _, change, _ in rows),
-        join_name=join_name,
-        number_cells=number_cells,
-        footer=f"gradcheck {new[1].gradcheck_version}",
-    )
-
-
-def _pairs(report: Report) -> dict[_Key, PairResult]:
-    return {(*case.key, case.mode, pair.label): pair for case in report.cases for pair in case.pairs}
