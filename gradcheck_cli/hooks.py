@@ -23,7 +23,6 @@ from gradcheck_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
-    from rich.text import Text
 
     from gradcheck_cli.checking.verdicts.summary import Findings
     from gradcheck_cli.results import CaseResult, Report
@@ -171,10 +170,6 @@ class RunPart:
     def add_to(self, report: Report) -> Report:
         """Return the report with the feature's part of it."""
         return report
-
-    def lines(self, report: Report, width: int) -> Sequence[Text]:  # noqa: ARG002 (those who have lines need them)
-        """Lay out what the command line asked for, to be printed after the tables."""
-        return ()
 
     def write(self, report: Report) -> int:  # noqa: ARG002 (as above)
         """Write the feature's files, and return the exit code for that."""

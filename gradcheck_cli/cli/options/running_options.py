@@ -186,14 +186,13 @@ FORMS = ", ".join(f"{kind}=FILE" for kind in TO_FILES) + (" or github" if "githu
 
 @dataclass(frozen=True)
 class ReportTarget:
-    """One `--report` or `--cov-report`: its kind, its file, and what stands between; `None` for no file."""
+    """One `--report`: its kind, and its file; `None` for no file."""
 
     kind: str
     file: Path | None = None
-    mark: str = "="
 
     def __str__(self) -> str:
-        return self.kind if self.file is None else f"{self.kind}{self.mark}{self.file}"
+        return self.kind if self.file is None else f"{self.kind}={self.file}"
 
 
 def _read_reports(
