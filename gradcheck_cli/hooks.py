@@ -97,8 +97,8 @@ OF_A_RUN = (
     # folder for output) starts workers elsewhere
     "start_in_cluster",
     "closing_lines",  # (report, width) lays out lines at the end of a run, above the summary; several
-    # (kind, context, incomplete) offers words to the shell: "spec_files", "op_types"; or "ops", "names" (of
-    # cases), "tags" or "pairs" of the specs; several
+    # (kind, context, incomplete) offers words to the shell: "ops", "op_types", "names" (of cases), "tags" or
+    # "pairs" of the specs; several
     "completing",
     # (package, folders) returns the hand-written gradients in a package's text: with their `target`,
     # `module:function`, and the op type for which one is `registered`
@@ -209,7 +209,7 @@ def completing(kind: str) -> Callable[[click.Context, click.Parameter, str], lis
     """Return what offers words to the shell after a Tab; it offers none if no feature does.
 
     Args:
-        kind: "spec_files", "op_types"; or "ops", "names" (of cases), "tags" or "pairs" of the specs.
+        kind: "ops", "op_types", "names" (of cases), "tags" or "pairs" of the specs.
     """
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -85,7 +85,7 @@ def feature_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command("run", cls=RunCommand)
-@click.argument("paths", nargs=-1, type=SpecPath(), shell_complete=hooks.completing("spec_files"))
+@click.argument("paths", nargs=-1, type=SpecPath())
 @selection_options
 @case_options
 @report_options

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradcheck_cli import hooks
 from gradcheck_cli.serial import write
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ STATUSES = {
 
 
 @click.command("list")
-@click.argument("pattern", required=False, shell_complete=hooks.completing("op_types"))
+@click.argument("pattern", required=False)
 @click.option(
     "--status",
     "statuses",

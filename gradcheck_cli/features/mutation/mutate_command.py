@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradcheck_cli import hooks, results
+from gradcheck_cli import results
 from gradcheck_cli.cli.console import print_lines, run_and_print, terminal_width
 from gradcheck_cli.cli.options.case_options import NamedCases, naming_options, seed_option
 from gradcheck_cli.cli.options.configured import SharingCommand, default_paths, option_group
@@ -54,7 +54,7 @@ class MutateOptions:
 
 
 @click.command("mutate", cls=SharingCommand)
-@click.argument("paths", nargs=-1, type=SpecPath(), shell_complete=hooks.completing("spec_files"))
+@click.argument("paths", nargs=-1, type=SpecPath())
 @click.option(
     "--kind",
     "kinds",
