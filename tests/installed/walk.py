@@ -115,7 +115,7 @@ def steps() -> list[Step]:
         *(Step(f"validate bad.yaml --format {form}", 2) for form in ("table", "json", "github", "sarif")),
         Step("list Relu", 0, "Relu"),
         Step("list Relu --format json", 0),
-        Step("list Relu --format csv --specs right.yaml", 0),
+        Step("list Relu --specs right.yaml", 0),
         Step("show wrong.yaml --pair dy/dx", 0, "analytic"),
         Step("show right.yaml --pair dy/dx --format json", 0),
         Step("show wrong.yaml --pair dy/dx --plot wrong_pair.html", 0),
@@ -129,7 +129,6 @@ def steps() -> list[Step]:
         Step("search right.yaml --seconds 1 -j 0 --format json", 0),
         Step("mutate right.yaml", 0, "caught"),
         Step("mutate wrong.yaml -j 0 --format json", 3),
-        Step("mutate right.yaml -j 0 --format csv", 0),
         Step("merge right.json wrong.json", 1, "1 mismatched"),
         Step(f"merge right.json {ALL_REPORTS}".replace("%", "merged"), 0),
         *(
