@@ -94,8 +94,7 @@ OF_A_RUN = (
     "run_options",  # the `FeatureOptions` of `run`, of each feature that has some
     # (context, paths, read, workers, mark) runs again and again as files change, and returns the exit code
     "watch_cases",
-    # (address of a scheduler, or nothing for a cluster made here; its number of processes; limits, settings,
-    # folder for output) starts workers elsewhere
+    # (address of a scheduler, limits, settings, folder for output) starts workers elsewhere
     "start_in_cluster",
     "closing_lines",  # (report, width) lays out lines at the end of a run, above the summary; several
     # (kind, context, incomplete) offers words to the shell: "ops", "op_types", "names" (of cases), "tags" or

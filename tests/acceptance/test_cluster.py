@@ -136,11 +136,6 @@ def test_the_report_is_the_same_but_for_times_and_hosts(project, cluster):
     assert (project.folder / "there.lock").read_bytes() == (project.folder / "here.lock").read_bytes()
 
 
-def test_a_cluster_of_its_own_ends_without_a_word(project):
-    done = project.run("run", "specs", "--op", "cube", "--on", "dask", "-j", "1")
-    assert (done.code, done.err) == (0, "")
-
-
 def test_a_search_runs_there_too(project, cluster):
     done = project.run(
         "search",

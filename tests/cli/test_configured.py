@@ -44,7 +44,7 @@ VALUES = {
     "timeout": ("3.5", "4.5"),
     "memory": ("1GiB", "2GiB"),
     "isolate": (True, False),
-    "on": ("dask", "dask://host:8786"),
+    "on": ("dask://other:8786", "dask://host:8786"),
     "allow-version-skew": (True, False),
     "durations": ("3", "4"),
     "quiet": (True, False),
