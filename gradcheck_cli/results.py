@@ -35,7 +35,7 @@ class Status(str, Enum):
     ERROR = "error"
     SKIPPED = "skipped"
     EXPECTED_MISMATCH = "expected_mismatch"
-    IGNORED = "ignored"  # inconclusive, but `--select` or `--ignore` leaves it out
+    IGNORED = "ignored"  # inconclusive, but `--ignore` leaves it out
     KNOWN = "known"  # wrong, undecided or failed, as the baseline records it
     UNEXPECTED_PASS = "unexpected_pass"  # noqa: S105 (a status, not a password)
 

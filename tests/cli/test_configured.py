@@ -25,7 +25,6 @@ VALUES = {
     "max-time": ("3.5", "4.5"),
     "cache-dir": ("c1", "c2"),
     "format": ("json", "junit"),
-    "select": ("GC212", "GC2"),
     "ignore": ("GC212", "GC2"),
     "report": ("json=a.json", "junit=b.xml"),
     "cov": ("pkg", "other"),

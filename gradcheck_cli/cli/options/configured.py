@@ -305,7 +305,7 @@ class RunCommand(ConfiguredCommand):
         ),
         ("How they are checked", "seed modes device power budget require search strict strict_precision"),
         ("When to end", "stop_first max_failures max_time is_watching"),
-        ("What is reported", "select ignore form reports durations quiet verbose"),
+        ("What is reported", "ignore form reports durations quiet verbose"),
         ("Processes", "jobs isolate timeout memory cluster allow_version_skew"),
     )
 
