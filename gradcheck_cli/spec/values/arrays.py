@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,6 @@ from gradcheck_cli.spec.case import kind_of
 from gradcheck_cli.spec.faults import show, suggest_file
 from gradcheck_cli.spec.words import INTEGER_RANGES, LARGEST_FLOATS
 
-_BLOCK = 2**20  # values at a time: some MiB
 MAX_BYTES = 2**30  # of an array: far more than can be differenced
 KINDS = {"float": "biuf", "complex": "biufc", "integer": "iuf", "bool": "b", "string": "U"}
 
@@ -27,21 +27,34 @@ class ArrayError(Exception):
     """A file doesn't give the requested array; the text is a fault's message."""
 
 
-class ArrayPlace(NamedTuple):
-    """Where an array is."""
+def read(
+    folder: str,
+    arguments: Mapping[str, Any],
+    dtype: str,
+    shape: tuple[int, ...] | None,
+    domain: tuple[float | None, float | None],
+) -> NDArray[np.generic]:
+    """Read an array, and check it against what a spec says of it.
 
-    folder: str  # the folder of relative paths
-    path: str
-    key: str | None  # the array's name in an `.npz` file
-
-
-def load(place: ArrayPlace) -> NDArray[np.generic]:
-    """Read an array.
+    Args:
+        folder: that of relative paths.
+        arguments: of a source `file`: the `path`, and the `key` in an `.npz` file.
 
     Raises:
-        ArrayError: there is no such file or key, or it can't be read.
+        ArrayError: it can't be read, or doesn't fit the dtype, the shape or the domain.
     """
-    folder, path, key = place
+    array = _load(folder, **arguments)
+    if shape is not None and array.shape != shape:
+        shapes = f"{show(list(shape))}, but got {show(list(array.shape))}"
+        raise ArrayError(f"must hold an array of shape {shapes}. Change one of them")
+    if array.dtype.kind not in KINDS[kind_of(dtype)]:
+        raise ArrayError(f"must hold values for dtype {dtype}, but got an array of {array.dtype}")
+    _check_values(array, dtype)
+    check_domain(array, *domain)
+    return array
+
+
+def _load(folder: str, path: str, key: str | None) -> NDArray[np.generic]:
     file = Path(folder, path)
     if not os.path.isfile(file):  # noqa: PTH113 (Path.is_file raises for names too long)
         near = suggest_file(file)
@@ -80,40 +93,6 @@ def _require_size(size: int) -> None:
     """Refuse what is larger than any array by which a gradient can be checked, before it is in memory."""
     if size > MAX_BYTES:
         raise ArrayError(f"must hold at most {MAX_BYTES} bytes, but holds {size}. Save a part of it")
-
-
-def check(
-    place: ArrayPlace, dtype: str, shape: tuple[int, ...] | None, domain: tuple[float | None, float | None]
-) -> tuple[int, ...]:
-    """Check an array in a file, and return its shape.
-
-    If it doesn't have the shape that is written, nothing more is said of it.
-
-    Raises:
-        ArrayError: it can't be read, or its values don't fit the dtype or the domain.
-    """
-    array = load(place)
-    if shape is None or array.shape == shape:
-        require_fit(array, dtype)
-        check_domain(array, *domain)
-    return array.shape
-
-
-def _check_kind(kind: np.dtype[Any], dtype: str) -> None:
-    if kind.kind not in KINDS[kind_of(dtype)]:
-        raise ArrayError(f"must hold values for dtype {dtype}, but got an array of {kind}")
-
-
-def require_fit(array: NDArray[np.generic], dtype: str) -> None:
-    """Refuse an array whose values don't fit a dtype.
-
-    Raises:
-        ArrayError: some don't.
-    """
-    _check_kind(array.dtype, dtype)
-    flat = array.ravel(order="K")
-    for start in range(0, flat.size, _BLOCK):
-        _check_values(flat[start : start + _BLOCK], dtype)
 
 
 def _check_values(array: NDArray[np.generic], dtype: str) -> None:

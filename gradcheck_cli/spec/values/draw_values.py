@@ -146,20 +146,12 @@ def _convert(tensor: InputSpec, flat: list[object]) -> Array:
 
 
 def _read_file(case: Case, tensor: InputSpec) -> Array:
-    arguments = tensor.source.arguments
-    key = arguments.get("key")
+    folder, arguments = case.origin.folder, tensor.source.arguments
     try:
-        array = arrays.load(
-            arrays.ArrayPlace(case.origin.folder, str(arguments["path"]), None if key is None else str(key))
-        )
-        arrays.require_fit(array, tensor.dtype)
+        array = arrays.read(folder, arguments, tensor.dtype, tensor.shape, tensor.domain)
     except arrays.ArrayError as error:
         raise _error(tensor, f"file {error}") from error
     wide: Array = array.astype(wide_type(tensor.dtype), copy=False)
-    if wide.shape != tensor.shape:
-        raise _error(
-            tensor, f"file must hold an array of shape {tensor.shape}, but got {wide.shape}: it has changed"
-        )
     if tensor.symmetric and not np.array_equal(wide, mirror(wide), equal_nan=True):
         raise _error(tensor, "file must hold a symmetric matrix (Hermitian, where it is complex)")
     return wide
