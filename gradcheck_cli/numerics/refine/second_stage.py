@@ -170,8 +170,10 @@ def _sample_into(
             # Below float64, whose few digits made the stairs, nothing else shows more, either.
             tells = ~new.is_flat & (old.departure.edge != Edge.LATER) & (problem.working is FLOAT64)
             is_better &= tells | (old.reason != Reason.STAIRCASE)
+            is_clear = ~new.is_flat & (new.uncertainty <= KNOWN * np.abs(new.slope))
+            # Closer to a jump, rounding may hide it. Beside a jump, there is a clear slope or none.
+            is_better &= is_clear | new.is_flat | (old.reason != Reason.JUMP)
             if this_round.is_own:  # the derivative is what the smaller steps show, if they show it clearly
-                is_clear = ~new.is_flat & (new.uncertainty <= KNOWN * np.abs(new.slope))
                 is_better |= is_clear & (np.abs(new.slope - old.slope) > new.uncertainty + old.uncertainty)
             # A slope that changes from one step to the next, and is constant closer to the point, is no kink
             # at this point.
@@ -440,9 +442,11 @@ def decide(  # noqa: PLR0913, PLR0917 (the slopes, the gradient, and what is all
     verdict[passes] = Verdict.PASS
     verdict[passes & resolution.is_kink] = Verdict.KINK
     verdict[fails] = Verdict.MISMATCH
-    reason = np.where(noise > OF_MANY_OPERATIONS * unit, Reason.NOISE, Reason.UNRESOLVED)
+    # The wider summand of the uncertainty names the reason: noise, or truncation.
+    is_lost = resolution.is_lost | (noise > OF_MANY_OPERATIONS * unit)
+    reason = np.where(is_lost, Reason.NOISE, Reason.UNRESOLVED)
     if working.unit_roundoff > 2.0**-53:
-        reason = np.where(reason == Reason.UNRESOLVED, Reason.LOW_PRECISION, reason)
+        reason = np.where(noise > OF_MANY_OPERATIONS * unit, reason, Reason.LOW_PRECISION)
     reason = np.where(resolution.reason != Reason.NONE, resolution.reason, reason)
     reason = np.where(verdict == Verdict.INCONCLUSIVE, reason, Reason.NONE)
     reason = np.where(fails & resolution.is_kink, Reason.JOINED_KINKS, reason)
