@@ -241,7 +241,7 @@ class Campaign:
         def compare() -> None:
             ctx = click.get_current_context()
             ctx.params["seed"] = None
-            options = BaselineOptions(file, None, no_baseline=False)
+            options = BaselineOptions(file, no_baseline=False, update=None, accept=False)
             ctx.exit(Baseline(ctx, (), options).add_to(report).exit_code)
 
         cli.add_command(compare, "compare-lock")
