@@ -13,12 +13,12 @@ from tests.support.row import Row, marked
 
 FOUND_BY_RUN = (
     *("above-5", "band-5", "signs-20", "equal-two", "zero-first", "cond-max-4", "numpy-max-5", "loop-band"),
-    *("gradient-function-max", "cond-against-cond", "where-in-where", "cond-in-map", "table", "empty-row"),
-    *("near-each-other", "numpy-guards", "numpy-where", "numpy-choice", "numpy-select-0"),
+    *("gradient-function-max", "uniform-high", "where-in-where", "cond-in-map", "table", "empty-row"),
+    *("near-each-other", "narrow-band-4", "numpy-where", "numpy-choice", "numpy-select-0"),
     *("numpy-piecewise-2", "numpy-digitize-1", "numpy-clip-1", "numpy-match-2", "numpy-except-2"),
     *("numpy-lambda-1", "numpy-comprehension-2", "numpy-dict-0", "numpy-helper-4", "numpy-loop-2"),
-    *("scatter-0", "series-0", "flags-0", "code-0", "string-0", "probabilities-0", "variable-0", "draw-1"),
-    *("second-order-0", "complex-2", "nan-at-zero-0", "series-1"),
+    *("scatter-0", "series-0", "flags-0", "code-0", "string-0", "probabilities-0", "loop-3", "draw-1"),
+    *("second-order-0", "complex-2", "nan-at-zero-0", "series-1", "series-4", "second-order-1"),
 )
 
 
