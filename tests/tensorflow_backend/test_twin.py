@@ -75,6 +75,28 @@ def test_rounding_of_the_narrower_dtypes_is_gone():
     np.testing.assert_allclose(wide, X.astype(np.float32).astype(float), rtol=1e-10)
 
 
+def rounded_to(dtype):
+    return lambda x: tf.cast(tf.cast(x, dtype), tf.float32)
+
+
+@pytest.mark.parametrize(
+    ("function", "is_kept"),
+    [
+        (rounded_to(tf.bfloat16), True),
+        (tf.function(rounded_to(tf.bfloat16)), True),
+        (rounded_to(tf.float16), False),
+    ],
+    ids=["fewer bits", "in a body", "as many"],
+)
+def test_a_cast_to_fewer_bits_than_those_that_are_known_stays(function, is_kept):
+    narrow = traced(function, (X.shape, tf.float32))
+    twin = Twin(narrow, WideVariables(), largest_unit=2.0**-11)
+    value = private_graphs.call_flat(twin.function(narrow), [tf.constant(X)])[0]
+    assert value.dtype == tf.float64
+    np.testing.assert_array_equal(value, function(tf.constant(X, tf.float32)) if is_kept else X)
+    assert not twin.narrow_ops_between(twin.tensors(narrow.inputs), twin.tensors(narrow.outputs))
+
+
 @pytest.mark.parametrize(("dtype", "wide"), [(tf.float16, "float64"), (tf.complex64, "complex128")])
 def test_other_dtypes_have_theirs(dtype, wide):
     _, (value,), (own,) = twin_and_values(tf.sin, X, dtype=dtype)

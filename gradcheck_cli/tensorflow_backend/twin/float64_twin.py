@@ -7,6 +7,7 @@ it. An op without a double kernel, or with a fixed float argument, keeps its dty
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -64,6 +65,7 @@ class Twin:
         variables: the wide forms of the variables that it uses.
         body_holds: holds ops in the twin's bodies, instead of the traced graph's.
         has_sides: rewrite its kinked ops, so that the side that each element is on can be held.
+        largest_unit: see `Widening`.
 
     Attributes:
         sides: for each kinked op, the side that a point takes, and the tensor to hold.
@@ -78,13 +80,14 @@ class Twin:
         body_holds: BodyHolds | None = None,
         *,
         has_sides: bool = False,
+        largest_unit: float = math.inf,
     ) -> None:
         graph = whole_graph(function)
         captured = {inner.op.name: outer for outer, inner in graph.captures}
         replaced = (
             {held_op.token: held_op.record_or_replay for held_op in body_holds.ops} if body_holds else {}
         )
-        self._widening = widening.Widening(graph.as_graph_def(), captured, replaced)
+        self._widening = widening.Widening(graph.as_graph_def(), captured, replaced, largest_unit)
         widening.read_before_gathering(self._widening.graph_def)
         sides = hold_sides(self._widening.graph_def) if has_sides else []
         self.units = self._widening.units
@@ -244,7 +247,10 @@ def widen_forward(trace: ForwardTrace, variables: WideVariables, *, has_sides: b
 def widen_vjp(trace: VjpTrace, variables: WideVariables) -> WideVjp:
     """Make the twin of a vjp; see `Twin`."""
     held = trace.held.recording_anew()
-    twin = Twin(trace.whole.function, variables, held.body_holds)
+    graph = whole_graph(trace.whole.function)
+    known = graph_path.dtypes_of(graph, graph_path.ops_before(trace.outputs))
+    largest = max((precision_of(name).unit_roundoff for name in known), default=math.inf)
+    twin = Twin(trace.whole.function, variables, held.body_holds, largest_unit=largest)
 
     def widen(pullback: Pullback) -> Pullback:
         return replace(pullback, function=twin.function(pullback.function))
