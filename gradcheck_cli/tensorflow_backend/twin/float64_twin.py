@@ -65,7 +65,8 @@ class Twin:
         variables: the wide forms of the variables that it uses.
         body_holds: holds ops in the twin's bodies, instead of the traced graph's.
         has_sides: rewrite its kinked ops, so that the side that each element is on can be held.
-        largest_unit: see `Widening`.
+        of_forward: outputs of the forward, in a graph that has its gradient as well. What the gradient rounds
+            to fewer bits than any of the forward has stays rounded: that error is its own.
 
     Attributes:
         sides: for each kinked op, the side that a point takes, and the tensor to hold.
@@ -80,13 +81,15 @@ class Twin:
         body_holds: BodyHolds | None = None,
         *,
         has_sides: bool = False,
-        largest_unit: float = math.inf,
+        of_forward: Iterable[Any] = (),
     ) -> None:
         graph = whole_graph(function)
         captured = {inner.op.name: outer for outer, inner in graph.captures}
         replaced = (
             {held_op.token: held_op.record_or_replay for held_op in body_holds.ops} if body_holds else {}
         )
+        known = graph_path.dtypes_of(graph, graph_path.ops_before(of_forward))
+        largest_unit = max((precision_of(name).unit_roundoff for name in known), default=math.inf)
         self._widening = widening.Widening(graph.as_graph_def(), captured, replaced, largest_unit)
         widening.read_before_gathering(self._widening.graph_def)
         sides = hold_sides(self._widening.graph_def) if has_sides else []
@@ -247,10 +250,7 @@ def widen_forward(trace: ForwardTrace, variables: WideVariables, *, has_sides: b
 def widen_vjp(trace: VjpTrace, variables: WideVariables) -> WideVjp:
     """Make the twin of a vjp; see `Twin`."""
     held = trace.held.recording_anew()
-    graph = whole_graph(trace.whole.function)
-    known = graph_path.dtypes_of(graph, graph_path.ops_before(trace.outputs))
-    largest = max((precision_of(name).unit_roundoff for name in known), default=math.inf)
-    twin = Twin(trace.whole.function, variables, held.body_holds, largest_unit=largest)
+    twin = Twin(trace.whole.function, variables, held.body_holds, of_forward=trace.outputs)
 
     def widen(pullback: Pullback) -> Pullback:
         return replace(pullback, function=twin.function(pullback.function))

@@ -108,9 +108,7 @@ class Widening:
     left_out: Collection[str]  # names of nodes to remove, since something else replaces them
     # the functions that PyFuncs call instead of their own, by token
     replaced: Mapping[str, Callable[..., Any]]
-    # Casts to dtypes that round by more than this stay: what a gradient rounds to fewer bits than any of its
-    # forward has is its own error, in float64 as well.
-    largest_unit: float = math.inf
+    largest_unit: float = math.inf  # casts to dtypes that round by more stay
     # the unit roundoff of constants and of reads of variables that were narrower, by function and node
     units: dict[tuple[str, str], float] = field(default_factory=dict)
     narrow_ops: list[NarrowOp] = field(default_factory=list)  # the ops that keep their dtypes
