@@ -19,6 +19,9 @@ def now() -> float:
     return time.process_time()
 
 
+CHOSEN = "chosen points"  # the part of a check that is beside the sample points
+
+
 @dataclass
 class Work:
     """The cost of a case, in counts that are the same on every machine."""
@@ -42,6 +45,50 @@ def count_work() -> Iterator[Work]:
         yield work
     finally:
         _COUNTED.pop()
+
+
+class _Parts:
+    """Splits processor time among the parts of a case's check: each moment belongs to one of them."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.part, self._since = "rest", now()
+
+    def enter(self, part: str) -> None:
+        """Count for another part from now on."""
+        time_now = now()
+        self.seconds[self.part] = self.seconds.get(self.part, 0.0) + time_now - self._since
+        self.part, self._since = part, time_now
+
+
+_SPLIT: list[_Parts] = []  # likewise
+
+
+@contextlib.contextmanager
+def split_time() -> Iterator[dict[str, float]]:
+    """Measure what the parts of a check take inside, in seconds of processor time."""
+    parts = _Parts()
+    _SPLIT.append(parts)
+    try:
+        yield parts.seconds
+    finally:
+        parts.enter("rest")
+        _SPLIT.pop()
+
+
+@contextlib.contextmanager
+def spend(part: str) -> Iterator[None]:
+    """Count what is done inside as a part of a check, unless it belongs to points beside the samples."""
+    parts = _SPLIT[-1] if _SPLIT else None
+    if parts is None or parts.part == CHOSEN:
+        yield
+        return
+    before = parts.part
+    parts.enter(part)
+    try:
+        yield
+    finally:
+        parts.enter(before)
 
 
 def add_work(*, traces: int = 0, batch_traces: int = 0, calls: int = 0, points: int = 0) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from gradcheck_cli import clock
 from gradcheck_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -305,10 +306,11 @@ def after_verdict(case: OpenCase, stages: Mapping[str, Callable[[OpenCase], None
     """
     for stage, is_needed in AFTER_VERDICT.items():
         if is_needed(case):
-            if stage in stages:
-                stages[stage](case)
-            for _ in ask_each(stage, case):
-                pass
+            with clock.spend(clock.CHOSEN if stage == "choose_points" else "diagnosis"):
+                if stage in stages:
+                    stages[stage](case)
+                for _ in ask_each(stage, case):
+                    pass
     return case.findings
 
 

@@ -386,6 +386,7 @@ class Execution:
     host: str = ""  # the machine of a cluster that it ran on
     worker: str = ""  # the cluster's name for the worker that it ran in
     work: Work = field(default_factory=Work)
+    parts_s: dict[str, float] = field(default_factory=dict)  # processor time of each part of the check
     output: Printed | None = None  # what the user's code printed, if anything was captured
 
 

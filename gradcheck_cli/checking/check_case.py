@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gradcheck_cli import hooks
+from gradcheck_cli import clock, hooks
 from gradcheck_cli.checking.checks.all_checks import (
     keep_one_each,
     report_form,
@@ -215,6 +215,7 @@ class Examination:
         with self.budget.pause():
             self._run_point_checks(operations, pairs, jacobians, judged, sample)
 
+    @clock.spend(clock.CHOSEN)
     def look_beside(self, below: FirstOrder) -> Beside | None:
         """Judge the case where no stated value is what it was at every sample point.
 
@@ -280,6 +281,7 @@ class Examination:
         ops = self.opener.written_ops(operations.formula, *key)
         return ops is not None and bool(hooks.ask("are_right_alone", ops, default=True))
 
+    @clock.spend("checks")
     def _run_point_checks(
         self,
         operations: Operations,
@@ -333,6 +335,7 @@ class Examination:
             self.costly = find_costly_pairs(operations, few, sparsities, operations.budget.left)
         return self.sparsities
 
+    @clock.spend("differences")
     def _judge(
         self,
         pairs: Mapping[PairKey, Pair],
@@ -414,6 +417,7 @@ def _note_lower_precision(
     return samples, warnings
 
 
+@clock.spend("probes")
 def _probe(
     pairs: Mapping[PairKey, Pair], sample: int, budget: Budget
 ) -> tuple[dict[PairKey, PairSample], list[str]]:
@@ -593,6 +597,7 @@ def _open_at(opener: Opener[Op], sample: int, first: Op, stack: contextlib.ExitS
 _REMEDY = "if a value must not go there, say so: a `domain`, or `move: false` with a reason"
 
 
+@clock.spend(clock.CHOSEN)
 def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Findings:
     """Let the findings say what is wrong where stated values are moved.
 
@@ -646,6 +651,7 @@ def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Finding
     )
 
 
+@clock.spend("checks")
 def _conclude(
     examination: Examination,
     first: Operation,

@@ -189,6 +189,7 @@ def _lines_beside_checks(case: results.CaseResult, width: int) -> list[Text]:
     ]
     messages = [f"checks passed: {', '.join(quiet)}"] if quiet else []
     messages += [f"work: {_work(case.ran.work)}"] if case.ran.work.calls else []
+    messages += [parts] if (parts := _parts(case)) else []
     return [line for message in messages for line in layout.wrap(message, width, 2, style="dim")]
 
 
@@ -196,6 +197,14 @@ def _work(work: Work) -> str:
     batches = f", {layout.count(work.batch_traces, 'trace')} of batches" if work.batch_traces else ""
     calls, points = layout.count(work.calls, "call"), layout.count(work.points, "point")
     return f"{layout.count(work.traces, 'trace')}{batches}, {calls} for {points}"
+
+
+def _parts(case: results.CaseResult) -> str:
+    """Say what part of a case's processor time each part of its check took, the longest first."""
+    parts, whole = case.ran.parts_s, sum(case.ran.parts_s.values())
+    longest = sorted(parts, key=lambda part: -parts[part])
+    shares = [f"{part} {parts[part] / whole:.0%}" for part in longest if parts[part] >= 0.01 * whole > 0]
+    return f"processor time {whole:.2f} s: {', '.join(shares)}" if shares else ""
 
 
 def branch_line(case: results.CaseResult, *, most: int | None = None) -> str:
@@ -285,15 +294,15 @@ def failed_lines(report: results.Report, width: int) -> list[Text]:
     return lines
 
 
-def duration_lines(report: results.Report, count: int) -> list[Text]:
+def duration_lines(report: results.Report, count: int, width: int) -> list[Text]:
     """Lay out the slowest cases, the slowest first."""
     if not count or not report.cases:
         return []
     slowest = sorted(report.cases, key=lambda case: -case.ran.duration_s)[:count]
     lines = [Text(f"slowest {layout.count(len(slowest), 'case')}:")]
-    lines += [
-        Text(f"  {case.ran.duration_s:8.2f} s  {layout.clean(placed_name_of(case))}") for case in slowest
-    ]
+    for case in slowest:
+        lines.append(Text(f"  {case.ran.duration_s:8.2f} s  {layout.clean(placed_name_of(case))}"))
+        lines += layout.wrap(parts, width, 14, style="dim") if (parts := _parts(case)) else []
     return lines
 
 
@@ -314,7 +323,7 @@ def closing_lines(
     is_covered = report.coverage is not None or report.policy.branch_fail_under is not None
     features = hooks.ask_each("closing_lines", report, width) if is_covered or report.baseline else ()
     return [
-        *duration_lines(report, durations),
+        *duration_lines(report, durations, width),
         *(line for lines in features for line in lines),
         *unchecked_lines(report, width),
         *summary_lines(report, width=width, verbose=verbose),

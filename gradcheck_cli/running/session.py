@@ -71,9 +71,9 @@ def _make_result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
     began = time.perf_counter()
     findings = Findings()
     error: CaseError | None = None
-    work = Work()
+    work, seconds = Work(), dict[str, float]()
     try:
-        with user_code(case), clock.count_work() as work:
+        with user_code(case), clock.count_work() as work, clock.split_time() as seconds:
             findings = look(case)
     except CaseSkippedError as skipped:
         findings = Findings(checks=(CheckResult(skipped.check, Status.SKIPPED, skipped.message),))
@@ -108,7 +108,7 @@ def _make_result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
             held=findings.held,
             not_differentiated=findings.not_differentiated,
         ),
-        ran=replace(blank.ran, work=work),
+        ran=replace(blank.ran, work=work, parts_s=seconds),
         seen=CodeSeen(
             _find_source(case),
             dict(findings.gradients_seen),

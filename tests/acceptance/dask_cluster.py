@@ -41,10 +41,13 @@ def _stat(pid):
     return []
 
 
+_OF_THE_RUN = ("duration_s", "parts_s", "host", "worker")
+
+
 def without_times(report):
     """Return a report without what may differ between a cluster and this machine."""
     if isinstance(report, dict):
-        kept = {key: value for key, value in report.items() if key not in ("duration_s", "host", "worker")}
+        kept = {key: value for key, value in report.items() if key not in _OF_THE_RUN}
         return {key: without_times(value) for key, value in kept.items()}
     return [without_times(one) for one in report] if isinstance(report, list) else report
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from gradcheck_cli import clock
 from gradcheck_cli.clock import Work
 from gradcheck_cli.reporting.exchange.json_report import to_dict
-from gradcheck_cli.reporting.report_text import render_report
+from gradcheck_cli.reporting.report_text import closing_lines, render_report
+from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.run_loop import run_in_workers
 from gradcheck_cli.running.session import InProcess, run_case
@@ -88,6 +91,29 @@ def test_a_report_says_what_each_case_cost():
     assert f"work: {work.traces} traces, {work.calls} calls for {work.points:,} points" in shown
     assert min(work.traces, work.calls, work.points) > 0
     assert "work:" not in render_report(report)
+
+
+def test_a_report_says_which_part_of_the_time_each_part_took():
+    report = run_in_workers(InProcess(), load_mapping({"op": "scalar", **KINDS["scalar"]}))
+    parts = report.cases[0].ran.parts_s
+    assert {"traces", "Jacobians", "differences", "checks", "chosen points"} <= parts.keys()
+    assert min(parts.values()) >= 0
+    assert sum(parts.values()) <= report.duration_s * (os.cpu_count() or 1)
+    line = f"processor time {sum(parts.values()):.2f} s: {max(parts, key=parts.get)} "
+    assert line in render_report(report, verbose=True)
+    assert line in layout.plain(closing_lines(report, 80, durations=1))
+    assert "processor time" not in render_report(report)
+
+
+def test_each_moment_belongs_to_one_part_and_points_beside_keep_theirs(monkeypatch):
+    times = iter(range(100))
+    monkeypatch.setattr(clock, "now", lambda: float(next(times)))
+    with clock.split_time() as parts:  # 0
+        with clock.spend("checks"), clock.spend("traces"):  # 1, 2; 3, 4
+            pass
+        with clock.spend(clock.CHOSEN), clock.spend("traces"):  # 5, 6
+            pass
+    assert parts == {"rest": 3.0, "checks": 2.0, "traces": 1.0, clock.CHOSEN: 1.0}
 
 
 @pytest.mark.feature

@@ -176,6 +176,7 @@ def guess_sparsities(case: Case, op: Operation, pairs: list[PairKey]) -> dict[Pa
     return guessed
 
 
+@clock.spend("Jacobians")
 def take_jacobians(
     case: Case, operations: Operations, pairs: list[PairKey], sparsities: Mapping[PairKey, Sparsity]
 ) -> tuple[dict[PairKey, Jacobian | None], dict[PairKey, Jacobian | None]]:
@@ -207,6 +208,7 @@ def take_jacobians(
     return {pair: declared[pair] for pair in of_formula}, of_formula
 
 
+@clock.spend("Jacobians")
 def analytic_jacobians(
     case: Case, op: Operation, pairs: Iterable[PairKey], sparsities: Mapping[PairKey, Sparsity]
 ) -> dict[PairKey, Jacobian | None]:

@@ -106,7 +106,7 @@ LAYOUTS: serial.Layouts = {
         },
         absent=frozenset(
             {
-                *("gradients_seen", "work", "chosen_points", "held", "custom_gradients"),
+                *("gradients_seen", "work", "parts_s", "chosen_points", "held", "custom_gradients"),
                 *("branches", "sides_unknown", "host", "worker", "search", "full_op"),
             }
         ),

@@ -49,7 +49,7 @@ def trace_function(function: Callable[..., Any], signature: Sequence[Any]) -> An
     """
     try:
         clock.add_work(traces=1)
-        with hooks.behaviour().tracing(), private_graphs.take_values_of_other_graphs():
+        with clock.spend("traces"), hooks.behaviour().tracing(), private_graphs.take_values_of_other_graphs():
             return tf.compat.v1.wrap_function(_name_variables(function), list(signature))
     except (CaseFailedError, GradientFormError):
         raise
