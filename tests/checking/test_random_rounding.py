@@ -205,3 +205,14 @@ def wrong_at_one(x):
 
 def test_a_branch_of_python_code_is_no_rounding():
     assert judged(wrong_at_one, [0.3, 1.0, 2.0, -0.7]).status is Status.MISMATCHED
+
+
+@tf.custom_gradient
+def noisy_near_one(x):
+    return tf.acosh(x), lambda u: u / tf.sqrt(x * x - 1)
+
+
+def test_what_differences_leave_open_isnt_said_to_be_open_for_rounding():
+    pair = judged(noisy_near_one, [1 + 1e-12, 2.0, 3.0, 4.0])
+    assert pair.undecided == "unresolved"  # the slope changes within any step that shows it
+    assert "within measured rounding" not in pair.numbers.decided_by

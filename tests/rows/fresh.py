@@ -435,9 +435,9 @@ def conjugate_gradient(m, b, rounds=3):
     def step(x, rest, p):
         image = tf.linalg.matvec(a, p)
         size = tf.reduce_sum(rest * rest)
-        alpha = size / tf.reduce_sum(p * image)
+        alpha = tf.math.divide_no_nan(size, tf.reduce_sum(p * image))
         new = rest - alpha * image
-        return x + alpha * p, new, new + tf.reduce_sum(new * new) / size * p
+        return x + alpha * p, new, new + tf.math.divide_no_nan(tf.reduce_sum(new * new), size) * p
 
     return tf.while_loop(lambda *_: True, step, (0 * b, b, b), maximum_iterations=rounds)[0]
 
@@ -599,7 +599,7 @@ def power(x):
 
 
 def doubled(x):
-    return tf.map_fn(lambda one: tf.while_loop(lambda y: y < 10, lambda y: (2 * y,), (one,))[0], x)
+    return tf.map_fn(lambda one: tf.while_loop(lambda y: y < 10, lambda y: (2 * y,), (one,), maximum_iterations=9)[0], x)
 
 
 def doublings(x):
@@ -686,7 +686,7 @@ power (x=USUAL) = power(x)
 doubled (x=(0.3, 1.1, 7.0, 11.0)) = doubled(x)
     right: u * doublings(x)
     wrong_rounds: u * 2 * ln(doublings(x)) / math.log(2)
-    wrong_once: u * tf.where(x < 10, 2 * tf.ones_like(x), tf.ones_like(x))
+    open_once: u * tf.where(x < 10, 2 * tf.ones_like(x), tf.ones_like(x))
 cumulative_product (x=ABOVE) = cumulative(x)
     right: cumulative_gradient()(u, x)
     wrong_forwards: cumulative_gradient(reverse=False)(u, x)
@@ -1151,7 +1151,7 @@ safe_norm_at_zero (x=(0.0, 0.0, 0.0)) = safe_norm(x)
     right: u * tf.math.divide_no_nan(x, safe_norm(x))
     wrong_ones: u * ones(x)
 norm_one_where (x=(0.0, 0.0, 0.0)) = one_where(x)
-    wrong_of_tensorflow: None
+    right_of_tensorflow: None
 norm_epsilon (x=(0.0, 0.01, -0.02)) = sqrt(tf.reduce_sum(x * x) + 0.0001)
     right: u * x / sqrt(tf.reduce_sum(x * x) + 0.0001)
     wrong_no_epsilon: u * x / norm(x)

@@ -73,13 +73,12 @@ def allow_rounding(pair: Pair, sample: PairSample) -> PairSample:
         doubted = is_open & ~passes & (bound > 0)
         doubted &= error <= sample.allowed + MARGIN * uncertainty + bound
     # The widest of what keeps it from a verdict names the reason.
-    own = (bound > MARGIN * uncertainty) | (sample.reason == Reason.NONE)
-    reason = np.where(own, Reason.ROUNDING, sample.reason).astype(np.int8)
+    doubted &= wrong | (bound > MARGIN * uncertainty)
     passed = sample.settle(passes, Verdict.PASS, Rule.ROUNDING, allowed=allowed)
-    settled = passed.settle(doubted, Verdict.INCONCLUSIVE, Rule.ROUNDING, reason)
-    if not (doubted & own).any() or settled.is_wrong:
+    settled = passed.settle(doubted, Verdict.INCONCLUSIVE, Rule.ROUNDING, Reason.ROUNDING)
+    if not doubted.any() or settled.is_wrong:
         return settled
-    return replace(settled, remark=_describe(pair, settled, np.where(doubted & own, error, -1.0), bound))
+    return replace(settled, remark=_describe(pair, settled, np.where(doubted, error, -1.0), bound))
 
 
 def _describe(pair: Pair, sample: PairSample, error: Float, bound: Float) -> str:
