@@ -145,6 +145,16 @@ kept_narrow (x=(0.001, 0.3, 2.0)) = ln(1 + x)
     keys: {'dtypes': ['float32']}
     wrong_sum_in_bfloat16: 1 / cast(1 + x, tf.bfloat16)
     right_sum_in_float64: wide(lambda x: 1 / (1 + x))(x)
+sin_16 (x=(0.3, 1.1, 2.0)) = tf.sin(x)
+    keys: {'dtypes': ['float16']}
+    right: tf.cos(x)
+    right_wider: wide(tf.cos)(x)
+    wrong_bfloat16: cast(tf.cos(x), tf.bfloat16)
+    wrong_argument_bfloat16: tf.cos(cast(x, tf.bfloat16))
+constant_32 (x=(0.3, 1.1, 2.0)) = 0.7 * x * x
+    keys: {'dtypes': ['float32']}
+    right: 1.4 * x
+    wrong_bfloat16: 2 * tf.cast(tf.constant(0.7, tf.bfloat16), x.dtype) * x
 bfloat16_on_the_way (x=(0.001, 0.3, 2.0)) = tf.cast(tf.sin(tf.cast(x, tf.bfloat16)), x.dtype)
     keys: {'dtypes': ['float32']}
     right: tf.cast(tf.cos(tf.cast(x, tf.bfloat16)), x.dtype)
@@ -599,7 +609,9 @@ def power(x):
 
 
 def doubled(x):
-    return tf.map_fn(lambda one: tf.while_loop(lambda y: y < 10, lambda y: (2 * y,), (one,), maximum_iterations=9)[0], x)
+    return tf.map_fn(
+        lambda one: tf.while_loop(lambda y: y < 10, lambda y: (2 * y,), (one,), maximum_iterations=9)[0], x
+    )
 
 
 def doublings(x):

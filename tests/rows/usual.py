@@ -236,9 +236,8 @@ def squash(x):
 def squash_gradient(power):
     def gradient(u, x):
         n = total(x * x, 1, keepdims=True)
-        return u * sqrt(n) / (1 + n) + x * total(u * x, 1, keepdims=True) * (1 - n) / (
-            sqrt(n) * (1 + n) ** power
-        )
+        along = total(u * x, 1, keepdims=True) * (1 - n) / (1 + n) ** power
+        return u * sqrt(n) / (1 + n) + tf.math.divide_no_nan(x * along, sqrt(n))
 
     return gradient
 
@@ -632,7 +631,7 @@ def rank_slopes(s, middle):
     return tf.stack([first, middle * (second - first) + (1 - middle) * second, -second])
 
 
-# Stops, and gradients that change what comes in.
+# Stops, and gradients that change what comes in. Stops inside a custom gradient don't count.
 FREEZE = {"freeze": True}
 stop = tf.stop_gradient
 STOPS = """
@@ -642,18 +641,19 @@ straight_through (x=USUAL) = x + stop(tf.round(x) - x)
     wrong_through: u * x
 target (x=[3], y=[3]) = total((x - stop(y)) ** 2)
     keys: FREEZE
-    right: (2 * u * (x - y), 0 * y)
+    right_full: (2 * u * (x - y), 2 * u * (y - x))
     right_of_tensorflow: None
-    wrong_target: (2 * u * (x - y), 2 * u * (y - x))
+    wrong_as_held: (2 * u * (x - y), 0 * y)
     wrong_factor: (u * (x - y), 0 * y)
 magic_box (x=[3]) = total(exp(x - stop(x)) * stop(x * x))
     keys: FREEZE
-    right: u * x * x
-    wrong_of_square: 2 * u * x
+    right_of_tensorflow: None
+    right_full: 2 * u * x
+    wrong_as_held: u * x * x
 detached_scale (x=[3]) = x / stop(sqrt(total(x * x)))
     keys: FREEZE
     right_of_tensorflow: None
-    wrong_full: by_tape(lambda x: x / sqrt(total(x * x)))(u, x)
+    right_full: by_tape(lambda x: x / sqrt(total(x * x)))(u, x)
 detached_scale_not_meant (x=[3]) = x / stop(sqrt(total(x * x)))
     keys: {'freeze': False}
     wrong_of_tensorflow: None

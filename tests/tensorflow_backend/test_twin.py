@@ -100,6 +100,16 @@ def test_a_gradients_cast_to_fewer_bits_than_the_forwards_stays(forward, gradien
     assert not kept  # which would widen the tolerance
 
 
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+def test_a_gradients_constant_counts_as_rounded_to_no_fewer_bits_than_the_forwards(dtype):
+    narrow = traced(
+        lambda x: (tf.cast(x, tf.float16), x * tf.cast(tf.constant(0.7, dtype), tf.float32)),
+        (X.shape, tf.float32),
+    )
+    units = Twin(narrow, WideVariables(), of_forward=narrow.outputs[:1]).units.values()
+    assert list(units) == ([2.0**-11] if dtype == tf.float16 else [])
+
+
 @pytest.mark.parametrize(("dtype", "wide"), [(tf.float16, "float64"), (tf.complex64, "complex128")])
 def test_other_dtypes_have_theirs(dtype, wide):
     _, (value,), (own,) = twin_and_values(tf.sin, X, dtype=dtype)

@@ -102,8 +102,7 @@ class Twin:
             elif widening.wide_dtype(outer.dtype) == outer.dtype:
                 substitutes[name] = outer
             else:
-                if outer.dtype.is_floating:
-                    self.units["", name] = precision_of(outer.dtype.name).unit_roundoff
+                self._widening.note_unit("", name, outer.dtype.as_datatype_enum)
                 substitutes[name] = tf.cast(outer, widening.wide_dtype(outer.dtype))
         # Each value also holds the tensors of its key, so that their ids stay in use.
         self._between: dict[Any, tuple[set[str], set[str], Any]] = {}

@@ -108,7 +108,7 @@ class Widening:
     left_out: Collection[str]  # names of nodes to remove, since something else replaces them
     # the functions that PyFuncs call instead of their own, by token
     replaced: Mapping[str, Callable[..., Any]]
-    largest_unit: float = math.inf  # casts to dtypes that round by more stay
+    largest_unit: float = math.inf  # what rounds by more is a fault: such casts stay
     # the unit roundoff of constants and of reads of variables that were narrower, by function and node
     units: dict[tuple[str, str], float] = field(default_factory=dict)
     narrow_ops: list[NarrowOp] = field(default_factory=list)  # the ops that keep their dtypes
@@ -217,8 +217,13 @@ class Widening:
 
     def _note_unit(self, node: Any, function: str) -> None:
         """Note to what a constant, or a variable that is read, was rounded; see `units`."""
-        if node.op in ("Const", "ReadVariableOp") and (unit := self._unit_of(node.attr["dtype"].type)):
-            self.units[function, node.name] = unit
+        if node.op in ("Const", "ReadVariableOp"):
+            self.note_unit(function, node.name, node.attr["dtype"].type)
+
+    def note_unit(self, function: str, name: str, dtype: int) -> None:
+        """Note to what a number was rounded, unless that is the gradient's own doing; see `units`."""
+        if 0 < (unit := self._unit_of(dtype)) <= self.largest_unit:
+            self.units[function, name] = unit
 
     @staticmethod
     def _unit_of(dtype: int) -> float:
