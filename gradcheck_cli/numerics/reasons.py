@@ -50,8 +50,9 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "move the point off the discontinuity (away_from)",
     ),
     Reason.NOISE: Explanation(
-        "the forward's own noise is larger than what its gradient must be checked to",
-        "compute the forward in a higher precision, or state a tolerance that the noise allows",
+        "noise of the forward's values, or their rounding, hides more of the slope than may be allowed",
+        "choose inputs where the slope is larger beside the value, compute the forward more precisely, "
+        "or state an atol that the noise allows",
     ),
     Reason.SINGULAR: Explanation(
         "the function, or its slope, isn't finite here",

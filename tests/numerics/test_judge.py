@@ -207,3 +207,17 @@ def test_precision_of_names():
     assert precision_of("complex128") is FLOAT64
     with pytest.raises(ValueError, match="floating dtype"):
         precision_of("int32")
+
+
+def test_a_slope_that_rounding_of_its_value_hides_says_so_and_the_remedy_helps():
+    def hidden(points):
+        return 1 + 1e-10 * np.sin(points)
+
+    point = np.array([30.3])
+    right = 1e-10 * np.cos(point)[None]
+    found = judge(problem(hidden, point), right)
+    assert (found.verdict[0, 0], found.reason[0, 0]) == (Verdict.INCONCLUSIVE, Reason.NOISE)
+    assert "state an atol" in EXPLANATIONS[Reason.NOISE].remedy
+    stated = rule_for(FLOAT64, FLOAT64).with_user(atol=float(found.uncertainty[0, 0]))
+    assert judge(problem(hidden, point, tolerance=stated), right).verdict[0, 0] == Verdict.PASS
+    assert judge(problem(hidden, point, tolerance=stated), 1.01 * right).verdict[0, 0] != Verdict.PASS

@@ -17,7 +17,14 @@ from gradcheck_cli.checking.judging.judge_by_probes import judge_one_element
 from gradcheck_cli.checking.judging.ledger import judge_pairs
 from gradcheck_cli.checking.judging.probe_group import Group
 from gradcheck_cli.checking.ops.budget import Budget, OverBudgetError
-from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey, packed_point, pull_back, working_precision
+from gradcheck_cli.checking.ops.jacobian import (
+    Jacobian,
+    PairKey,
+    packed_point,
+    pull_back,
+    unit_vectors,
+    working_precision,
+)
 from gradcheck_cli.checking.ops.operation import (
     Array,
     Float,
@@ -167,8 +174,7 @@ def _is_of_neighbours(pair: Pair, declared: Float, formula: PairSample, gross: n
     """
     at_rows, at_columns = formula.each_place()
     rows = np.flatnonzero(gross.any(axis=1))[:CHEAP]
-    upstream = np.zeros((len(rows), packed_size(pair.output)))
-    upstream[np.arange(len(rows)), at_rows[rows, 0]] = 1.0
+    upstream = unit_vectors(at_rows[rows, 0], packed_size(pair.output))
     moved = _movement(pair, upstream, has_least=True).get(pair.input_index)
     if moved is None:
         return False

@@ -22,6 +22,7 @@ from gradcheck_cli.checking.ops.jacobian import (
     Jacobian,
     PairKey,
     packed_point,
+    unit_vectors,
     working_dtype,
 )
 from gradcheck_cli.checking.ops.operation import (
@@ -309,8 +310,7 @@ def settle_by_forward_mode(pair: Pair, sample: PairSample) -> PairSample:
 def _differentiate(pair: Pair, columns: np.ndarray) -> Float | None:
     """Return the columns of the packed Jacobian by forward mode; `None` where it says nothing new."""
     op, (output, input_index) = pair.operations.formula, pair.key
-    directions = np.zeros((len(columns), packed_size(op.inputs[input_index])))
-    directions[np.arange(len(columns)), columns] = 1.0
+    directions = unit_vectors(columns, packed_size(op.inputs[input_index]))
     outputs = op.jvp(input_index, unpack(directions, op.inputs[input_index]))
     if outputs is None or (tangents := outputs[output]) is None:
         return None

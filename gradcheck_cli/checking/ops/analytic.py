@@ -23,6 +23,7 @@ from gradcheck_cli.checking.ops.jacobian import (
     one_upstreams,
     pull_back,
     rounding_slack,
+    unit_vectors,
 )
 from gradcheck_cli.checking.ops.operation import Operation, Operations, packed_size
 from gradcheck_cli.numerics.problem import draw_eight_bits
@@ -265,9 +266,8 @@ def find_sparsity(op: Operation, output: int, input_indices: Sequence[int], seed
     for index in indices:  # one at a time: rows may be as large as memory allows
         if min(len(rows) for rows in rows_of.values()) >= PATTERN:
             break
-        upstream = np.zeros((1, info.size))
-        upstream[0, np.ravel_multi_index(tuple(index), info.shape)] = 1.0
-        gradients = pull_back(op, output, upstream)
+        place = np.ravel_multi_index(tuple(index), info.shape)
+        gradients = pull_back(op, output, unit_vectors(np.array([place]), info.size))
         for input_index in candidates:
             gradient = gradients[input_index]
             if gradient is not None and gradient.any():

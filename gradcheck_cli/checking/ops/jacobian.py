@@ -131,13 +131,18 @@ def analytic_rows(
 def _pull_rows(op: Operation, output: int, start: int, stop: int) -> dict[int, Float | None]:
     """Pull one-hot upstreams back: rows of the Jacobian."""
     info = op.outputs[output]
-    rows, count = packed_size(info), stop - start
+    rows = packed_size(info)
     if info.is_complex:
-        upstream = np.zeros((count, rows))
-        upstream[np.arange(count), np.arange(start, stop)] = 1.0
-        return pull_back(op, output, upstream)
+        return pull_back(op, output, unit_vectors(np.arange(start, stop), rows))
     slot_of_row = np.arange(rows, dtype=np.int32)
     return pull_back(op, output, one_upstreams(slot_of_row, np.arange(start, stop, dtype=np.int32)))
+
+
+def unit_vectors(places: Index, size: int) -> Float:
+    """Return vectors that are 1 in one place each, and 0 elsewhere, (len(places), size)."""
+    vectors = np.zeros((len(places), size))
+    vectors[np.arange(len(places)), places] = 1.0
+    return vectors
 
 
 def one_upstreams(slot: npt.NDArray[np.int32], slots: npt.NDArray[np.int32]) -> Moves:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, pull_back
+from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, pull_back, unit_vectors
 from gradcheck_cli.checking.ops.operation import (
     Float,
     Operation,
@@ -85,8 +85,7 @@ def _describe(pair: Pair, sample: PairSample, error: Float, bound: Float) -> str
     """Say how far rounding moves the element with the largest error, and where most of that arises."""
     row, column = (int(index) for index in np.unravel_index(int(np.argmax(error)), error.shape))
     op, (at_row, at_column) = pair.operations.formula, sample.place(row, column)
-    upstream = np.zeros((1, packed_size(pair.output)))
-    upstream[0, at_row] = 1.0
+    upstream = unit_vectors(np.array([at_row]), packed_size(pair.output))
 
     def measure(rounded: Callable[[int], Operation | None]) -> float:
         form = replace(op, forms=replace(op.forms, rounded_otherwise=rounded))
@@ -95,9 +94,11 @@ def _describe(pair: Pair, sample: PairSample, error: Float, bound: Float) -> str
 
     place = op.forms.place_of_rounding(measure)
     arises = f", most of it at {place}," if place else ""
+    own, of_differences = bound[row, column], sample.uncertainty[row, column]
     return (
-        f"rounding inside the gradient{arises} may move {pair.place(at_row, at_column)} by "
-        f"{bound[row, column]:.1e}, and it is off by {error[row, column]:.1e}; {_REMEDY}"
+        f"rounding inside the gradient{arises} may move {pair.place(at_row, at_column)} by {own:.1e}, "
+        f"{own / (own + of_differences):.0%} of all that is uncertain, and it is off by "
+        f"{error[row, column]:.1e}; {_REMEDY}"
     )
 
 
@@ -132,8 +133,7 @@ def measure_rounding(
     """
     chosen = np.flatnonzero(where.any(axis=1))[:CHEAP]
     at_rows, at_columns = (place[chosen] for place in sample.each_place())
-    upstream = np.zeros((chosen.size, packed_size(pair.output)))
-    upstream[np.arange(chosen.size), at_rows[:, 0]] = 1.0
+    upstream = unit_vectors(at_rows[:, 0], packed_size(pair.output))
     moved = np.zeros(sample.analytic.shape)
     by_input = rounding_of(pair.operations.formula, pair.output_index, upstream, pair.case.seed, draws)
     if pair.input_index in by_input:
@@ -158,8 +158,7 @@ def _measure_slopes(
     # Only the slopes' change counts, so that neither a step's rounding nor its curvature matters beside a
     # rounding of a narrow dtype.
     steps = FLOAT64.first_step * scales(point).step[own]
-    moves = np.zeros((len(own), point.size))
-    moves[np.arange(len(own)), own] = steps
+    moves = steps[:, None] * unit_vectors(own, point.size)
     stack = unpack(np.concatenate([point + moves, point - moves]), info)
 
     def slopes(form: Operation) -> Float:

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, working_precision
+from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, unit_vectors, working_precision
 from gradcheck_cli.checking.ops.operation import Float, pack, packed_size, unpack
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Rule
 from gradcheck_cli.numerics.joint_slopes import Claims, Neighbourhood, Place, Placement, is_bent, judge_rows
@@ -247,9 +247,7 @@ class _Tied:
         """Choose what to compare along: each input of a tie, or random mixtures of them."""
         size = self.point.size
         if active.size <= MOST_SINGLE:
-            chosen = np.zeros((active.size, size))
-            chosen[np.arange(active.size), active] = 1.0
-            return chosen
+            return unit_vectors(active, size)
         count = widest + 2 if widest + 2 <= MOST_MIXED else MIXED_OF_MORE
         chosen = np.zeros((count + 2, size))
         for direction in chosen[:count]:

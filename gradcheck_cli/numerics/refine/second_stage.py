@@ -440,9 +440,11 @@ def decide(  # noqa: PLR0913, PLR0917 (the slopes, the gradient, and what is all
     verdict[passes] = Verdict.PASS
     verdict[passes & resolution.is_kink] = Verdict.KINK
     verdict[fails] = Verdict.MISMATCH
-    reason = np.where(noise > OF_MANY_OPERATIONS * unit, Reason.NOISE, Reason.UNRESOLVED)
+    # The wider summand of the uncertainty names the reason: noise, or truncation.
+    is_lost = resolution.is_lost | (noise > OF_MANY_OPERATIONS * unit)
+    reason = np.where(is_lost, Reason.NOISE, Reason.UNRESOLVED)
     if working.unit_roundoff > 2.0**-53:
-        reason = np.where(reason == Reason.UNRESOLVED, Reason.LOW_PRECISION, reason)
+        reason = np.where(noise > OF_MANY_OPERATIONS * unit, reason, Reason.LOW_PRECISION)
     reason = np.where(resolution.reason != Reason.NONE, resolution.reason, reason)
     reason = np.where(verdict == Verdict.INCONCLUSIVE, reason, Reason.NONE)
     reason = np.where(fails & resolution.is_kink, Reason.JOINED_KINKS, reason)

@@ -229,12 +229,16 @@ LEVELS = 3
 
 @dataclass(frozen=True)
 class Settled:
-    """(e,) each: the slope, a bound on its error (infinite where nothing settled), and the rungs used."""
+    """(e,) each: the slope, a bound on its error (infinite where nothing settled), and the rungs used.
+
+    `noise` is what noise of the values adds to that bound; the rest is truncation.
+    """
 
     slope: Float
     uncertainty: Float
     rungs: np.ndarray
     spread: Float  # by how much the slopes of both sides differ, which are as far from `slope`; usually 0
+    noise: Float
 
     def where(self, use_other: Mask, other: Settled) -> Settled:
         """Return these with some elements taken from another."""
@@ -243,6 +247,7 @@ class Settled:
             np.where(use_other, other.uncertainty, self.uncertainty),
             np.where(use_other, other.rungs, self.rungs),
             np.where(use_other, other.spread, self.spread),
+            np.where(use_other, other.noise, self.noise),
         )
 
 
@@ -271,7 +276,7 @@ def settle(  # noqa: PLR0913, PLR0917 (the ladder, and three choices of how to u
     plain = value
     noise_if_usable = np.where(is_usable, noise, np.inf)
     none = np.zeros(slope.shape[1])
-    best = Settled(none + np.nan, none + np.inf, used, none)
+    best = Settled(none + np.nan, none + np.inf, used, none, none)
     fall = growth
     for _level in range(levels):
         if value.shape[0] <= 1:  # an estimate needs a rung below it
@@ -287,7 +292,8 @@ def settle(  # noqa: PLR0913, PLR0917 (the ladder, and three choices of how to u
         least = np.argmin(uncertainty, axis=0)[np.newaxis]
         bound = np.take_along_axis(uncertainty, least, axis=0)[0]
         estimate = np.take_along_axis(value[1:], least, axis=0)[0]
-        best = best.where(bound < best.uncertainty, Settled(estimate, bound, used, none))
+        rounding = np.take_along_axis(error[1:], least, axis=0)[0]
+        best = best.where(bound < best.uncertainty, Settled(estimate, bound, used, none, rounding))
         if value.shape[0] < 3:  # noqa: PLR2004 (a contraction needs three rungs)
             break
         value, error = _extrapolate(value, error, moved, blur, fall)

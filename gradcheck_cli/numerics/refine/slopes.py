@@ -16,9 +16,6 @@ from gradcheck_cli.numerics.shared_limits import BOUND_PER_SIGMA, KNOWN, MARGIN,
 # Rounding to multiples of g errs by up to g / 2 per value. Twice that is a difference's movement from rung to
 # rung; another factor of two is for its bound, and one for values that are rounded more than once.
 GRAINS = 8.0
-# If nothing settles under the measured noise, more noise is tried: a handful of values may show too little of
-# it (a sum of terms far larger than itself). The uncertainty grows with it.
-LOUDER = (1.0, 4.0, 16.0)
 # A slope may settle on a low rung only because one more movement there exceeds the assumed noise. It is then
 # taken from the rungs above, if these agree to a tenth of its uncertainty and lie within twice that: five
 # rungs (4^5) gain at least a factor of a thousand. (An LSTM's recurrent weights: rounding of 2.2 ulp for an
@@ -49,6 +46,7 @@ class Resolution:
     # can prevent a mismatch, but never justify a pass.
     bias: Float
     value: Float  # the largest |f| near the point: f itself may be 0 there
+    is_lost: Mask  # whether most of the uncertainty is noise of f's values, not truncation
     depth: np.ndarray  # the steps were divided by 2**depth
 
     @staticmethod
@@ -71,6 +69,7 @@ class Resolution:
             noise=np.zeros(size),
             bias=np.zeros(size),
             value=np.zeros(size),
+            is_lost=false.copy(),
             depth=np.zeros(size, dtype=np.int64),
         )
 
@@ -92,21 +91,7 @@ _ARRAYS = [field.name for field in fields(Resolution) if field.name != "departur
 def resolve(series: Series) -> Resolution:
     """Resolve some elements: test for a jump, then a kink, then a slope; noise last."""
     is_jump = find_jumps(series)
-    settled = _settle_slope(series)
-    noise = series.at.error.min(axis=0)
-    # A flat difference says no more than that f moves by less than where it begins to move.
-    hidden = np.where(series.at.is_flat[0], series.grain, 0.0)
-    measured, limit = np.fmax(np.maximum(_noise_of_movement(series), noise), hidden), _most_noise(series)
-    for factor in LOUDER:
-        is_open = ~np.isfinite(settled.uncertainty)
-        if not is_open.any():
-            break
-        tried = np.minimum(factor * measured, limit)
-        again = _settle_slope(series.with_noise(tried))
-        use = is_open & np.isfinite(again.uncertainty)
-        settled = settled.where(use, again)
-        noise = np.where(use, tried, noise)
-    settled, noise = _sharpen(series, settled, noise, np.minimum(LOUDER[1] * measured, limit))
+    settled, noise = _settle_louder(series, _settle_slope(series))
     kinks = find_kinks(series)
     is_kink = kinks.is_kink & ~is_jump
     slope = np.where(is_kink, 0.5 * (kinks.low + kinks.high), settled.slope)
@@ -144,20 +129,31 @@ def resolve(series: Series) -> Resolution:
         noise=relative,
         bias=bias,
         value=value,
+        is_lost=~is_kink & np.isfinite(uncertainty) & (settled.noise > 0.5 * uncertainty),
         depth=np.zeros(series.base.shape, dtype=np.int64),
     )
 
 
-def _sharpen(series: Series, settled: Settled, noise: Float, louder: Float) -> tuple[Settled, Float]:
-    """Take a slope that one rung's rounding kept low from the rungs above, with the noise required."""
+def _settle_louder(series: Series, settled: Settled) -> tuple[Settled, Float]:
+    """Assume more noise where nothing settled, or on a low rung alone; return the slopes and that noise.
+
+    A handful of values may show too little noise (a sum of terms far larger than itself). Or one movement
+    that exceeds it keeps the slope on a low rung: the rungs above are taken if they agree.
+    """
+    noise = series.at.error.min(axis=0)
     with np.errstate(all="ignore"):
-        is_blunt = np.isfinite(settled.uncertainty) & (settled.uncertainty > SHARP * np.abs(settled.slope))
-    if not is_blunt.any():
+        is_blunt = settled.uncertainty > SHARP * np.abs(settled.slope)
+    is_open = ~np.isfinite(settled.uncertainty)
+    if not (is_open | is_blunt).any():
         return settled, noise
+    # A flat difference says no more than that f moves by less than where it begins to move.
+    hidden = np.where(series.at.is_flat[0], series.grain, 0.0)
+    louder = np.minimum(np.fmax(np.maximum(_noise_of_movement(series), noise), hidden), _most_noise(series))
     again = _settle_slope(series.with_noise(louder))
     with np.errstate(all="ignore"):
-        use = is_blunt & (again.uncertainty < KNOWN * settled.uncertainty)
-        use &= np.abs(again.slope - settled.slope) <= NEARBY * settled.uncertainty
+        agrees = np.abs(again.slope - settled.slope) <= NEARBY * settled.uncertainty
+        gains = is_blunt & (again.uncertainty < KNOWN * settled.uncertainty) & agrees
+    use = np.isfinite(again.uncertainty) & (is_open | gains)
     return settled.where(use, again), np.where(use, louder, noise)
 
 
@@ -177,7 +173,8 @@ def _join_sides(series: Series) -> Settled:
     """
     up, down = series.settled_sides
     both = np.where(_are_apart(series, 1.0), np.inf, np.maximum(up.uncertainty, down.uncertainty))
-    joined = Settled(0.5 * (up.slope + down.slope), both, up.rungs, np.abs(up.slope - down.slope))
+    apart, noise = np.abs(up.slope - down.slope), np.maximum(up.noise, down.noise)
+    joined = Settled(0.5 * (up.slope + down.slope), both, up.rungs, apart, noise)
     return joined.where(~np.isfinite(up.uncertainty), down).where(~np.isfinite(down.uncertainty), up)
 
 
