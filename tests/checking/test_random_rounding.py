@@ -147,7 +147,7 @@ def hiding(factor, size):
 def judged(forward, value=(1.3, 1.7, 2.9, 3.1)):
     module = sys.modules["rounded_function"] = ModuleType("rounded_function")
     module.forward = forward
-    inputs = {"x": {"shape": [4], "dtype": "float64", "value": list(value)}}
+    inputs = {"x": {"shape": [len(value)], "dtype": "float64", "value": list(value)}}
     report = gradcheck_cli.check({"op": "op", "forward": "rounded_function:forward", "inputs": inputs})
     (pair,) = report.cases[0].pairs
     return pair
@@ -192,6 +192,24 @@ def sinc_in_numpy(factor):
 def test_rounding_in_python_is_measured_beside_the_point(factor):
     pair = judged(sinc_in_numpy(factor), [1e-6, 0.7, 1.3, -0.4])
     assert pair.status is (Status.PASSED if factor == 1.0 else Status.MISMATCHED)
+
+
+def exprel_in_numpy(x, u):
+    return u * (x * np.exp(x) - (np.exp(x) - 1)) / x**2
+
+
+@tf.custom_gradient
+def exprel(x):
+    def gradient(u):
+        return tf.ensure_shape(tf.numpy_function(exprel_in_numpy, [x, u], x.dtype), x.shape)
+
+    return tf.math.expm1(x) / x, gradient
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_noise_of_python_code_is_seen_at_any_point(seed):
+    points = np.exp(np.random.default_rng(seed).uniform(np.log(1e-6), np.log(1e-3), 24))
+    assert judged(exprel, points.tolist()).status is Status.PASSED  # of evenly spaced points, half saw nothing
 
 
 @tf.custom_gradient
