@@ -144,10 +144,10 @@ def hiding(factor, size):
     return op
 
 
-def judged(forward, value=(1.3, 1.7, 2.9, 3.1)):
+def judged(forward, value=(1.3, 1.7, 2.9, 3.1), dtype="float64"):
     module = sys.modules["rounded_function"] = ModuleType("rounded_function")
     module.forward = forward
-    inputs = {"x": {"shape": [len(value)], "dtype": "float64", "value": list(value)}}
+    inputs = {"x": {"shape": [len(value)], "dtype": dtype, "value": list(value)}}
     report = gradcheck_cli.check({"op": "op", "forward": "rounded_function:forward", "inputs": inputs})
     (pair,) = report.cases[0].pairs
     return pair
@@ -209,7 +209,37 @@ def exprel(x):
 @pytest.mark.parametrize("seed", range(5))
 def test_the_noise_of_python_code_is_seen_at_any_point(seed):
     points = np.exp(np.random.default_rng(seed).uniform(np.log(1e-6), np.log(1e-3), 24))
-    assert judged(exprel, points.tolist()).status is Status.PASSED  # of evenly spaced points, half saw nothing
+    assert (
+        judged(exprel, points.tolist()).status is Status.PASSED
+    )  # of evenly spaced points, half saw nothing
+
+
+@tf.custom_gradient
+def exprel_in_tensorflow(x):
+    return tf.math.expm1(x) / x, lambda u: u * (x * tf.exp(x) - (tf.exp(x) - 1)) / x**2
+
+
+@tf.custom_gradient
+def gelu(x):
+    def gradient(u):
+        half, turn = (tf.constant(each, x.dtype) for each in (2.0, 2 * np.pi))
+        return u * (0.5 * (1 + tf.math.erf(x / tf.sqrt(half))) + x * tf.exp(-x * x / 2) / tf.sqrt(turn))
+
+    return tf.nn.gelu(x), gradient
+
+
+@pytest.mark.parametrize(
+    ("forward", "low", "high", "dtype"),
+    [
+        (exprel, 1e-6, 4e-6, "float64"),
+        (exprel_in_tensorflow, 1e-6, 4e-6, "float64"),
+        (gelu, -6, -2, "bfloat16"),
+    ],
+)
+def test_each_of_many_rows_is_measured(forward, low, high, dtype):
+    points = np.random.default_rng(0).uniform(low, high, 300)
+    pair = judged(forward, points.tolist(), dtype)
+    assert (pair.status, pair.numbers.decided_by["within measured rounding"] > 256) == (Status.PASSED, True)
 
 
 @tf.custom_gradient

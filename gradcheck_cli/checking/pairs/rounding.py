@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, pull_back, unit_vectors
 from gradcheck_cli.checking.ops.operation import (
+    Array,
     Float,
     Operation,
     pack,
@@ -46,13 +47,38 @@ _REMEDY = EXPLANATIONS[Reason.ROUNDING].remedy
 def allow_rounding(pair: Pair, sample: PairSample) -> PairSample:
     """Return the verdicts with what rounding was seen to do added to the bound, where that decides.
 
-    It makes a mismatch a pass up to the cap, and "can't tell" beyond.
+    It makes a mismatch a pass up to the cap, and "can't tell" beyond. Once an element is wrong all the same,
+    no more rows are measured.
     """
     wrong = sample.verdict == Verdict.MISMATCH
     is_open = wrong | ((sample.verdict == Verdict.INCONCLUSIVE) & np.isin(sample.reason, _COARSE))
     is_open &= np.isfinite(sample.uncertainty) & np.isfinite(sample.analytic)
-    if not is_open.any() or not sample.is_connected:
-        return sample
+    rows = np.flatnonzero(is_open.any(axis=1))
+    batch = _share_upstreams(sample, rows) // CHEAP
+    for number in range(int(batch.max(initial=-1)) + 1 if sample.is_connected else 0):
+        here = np.zeros(is_open.shape, dtype=bool)
+        here[rows[batch == number]] = True
+        sample = _allow_some(pair, sample, is_open & here)
+        if (here & (sample.verdict == Verdict.MISMATCH)).any():
+            break
+    return sample
+
+
+def _share_upstreams(sample: PairSample, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """Number upstreams that each pull some rows back, (len(rows),): rows that have no column in common.
+
+    In a sparse Jacobian, rows have either all of their columns in common or none.
+    """
+    first = sample.each_place()[1][rows, 0]
+    order = np.argsort(first, kind="stable")
+    _, starts, counts = np.unique(first[order], return_index=True, return_counts=True)
+    shared = np.zeros(rows.size, dtype=np.intp)
+    shared[order] = np.arange(rows.size) - np.repeat(starts, counts)
+    return shared
+
+
+def _allow_some(pair: Pair, sample: PairSample, is_open: npt.NDArray[np.bool_]) -> PairSample:
+    wrong = sample.verdict == Verdict.MISMATCH
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(sample.analytic - sample.numeric)
     cap, uncertainty = _cap(pair, sample), sample.uncertainty
@@ -128,16 +154,18 @@ def measure_rounding(
     """Measure how far rounding moves some elements, as `sample.analytic`; 0 for the others.
 
     Args:
-        where: which elements; no more than a number of rows are measured.
+        where: which elements.
         draws: numbers of the runs.
     """
-    chosen = np.flatnonzero(where.any(axis=1))[:CHEAP]
+    chosen = np.flatnonzero(where.any(axis=1))
+    shared = _share_upstreams(sample, chosen)
     at_rows, at_columns = (place[chosen] for place in sample.each_place())
-    upstream = unit_vectors(at_rows[:, 0], packed_size(pair.output))
+    upstream = np.zeros((int(shared.max(initial=-1)) + 1, packed_size(pair.output)))
+    upstream[shared, at_rows[:, 0]] = 1.0
     moved = np.zeros(sample.analytic.shape)
     by_input = rounding_of(pair.operations.formula, pair.output_index, upstream, pair.case.seed, draws)
     if pair.input_index in by_input:
-        moved[chosen] = np.take_along_axis(by_input[pair.input_index], at_columns, axis=1)
+        moved[chosen] = by_input[pair.input_index][shared[:, None], at_columns]
     return moved
 
 
@@ -151,28 +179,29 @@ def _measure_slopes(
     op, (output, input_index) = pair.operations.formula, pair.key
     rows, columns = sample.each_place()
     moved = np.zeros(sample.analytic.shape)
-    own = np.unique(columns[where])[:CHEAP]
-    info, point = op.inputs[input_index], packed_point(op, input_index)
     if not pair.may_be_rounded:
         return moved
+    info, point = op.inputs[input_index], packed_point(op, input_index)
     # Only the slopes' change counts, so that neither a step's rounding nor its curvature matters beside a
     # rounding of a narrow dtype.
-    steps = FLOAT64.first_step * scales(point).step[own]
-    moves = steps[:, None] * unit_vectors(own, point.size)
-    stack = unpack(np.concatenate([point + moves, point - moves]), info)
+    steps = FLOAT64.first_step * scales(point).step
+    forms = [form for draw in draws if (form := op.forms.rounded_otherwise(draw + 1)) is not None]
+    used = np.flatnonzero(where.any(axis=0))
+    for own in np.split(used, range(CHEAP, used.size, CHEAP)):
+        moves = np.zeros((own.size, point.size))
+        moves[np.arange(own.size), columns[:, own]] = steps[columns[:, own]]
+        stack = unpack(np.concatenate([point + moves, point - moves]), info)
 
-    def slopes(form: Operation) -> Float:
-        values = pack(form.evaluate({input_index: stack})[output], op.outputs[output])
-        return np.asarray((values[: len(own)] - values[len(own) :]) / (2 * steps[:, None]))
+        def slopes(form: Operation, own: npt.NDArray[np.intp], stack: Array) -> Float:
+            values = pack(form.evaluate({input_index: stack})[output], op.outputs[output])[:, rows[:, 0]]
+            return np.asarray((values[: own.size] - values[own.size :]).T / (2 * steps[columns[:, own]]))
 
-    forms = (op.forms.rounded_otherwise(draw + 1) for draw in draws)
-    base, change = slopes(op), np.zeros((len(own), sample.size[0]))
-    for form in forms:
-        if form is not None:
+        base = slopes(op, own, stack)
+        for form in forms:
             with np.errstate(invalid="ignore"):
-                change = np.fmax(change, np.nan_to_num(np.abs(slopes(form) - base)))
-    moved[where] = change[np.searchsorted(own, columns[where]).clip(max=len(own) - 1), rows[where]]
-    return np.where(np.isin(columns, own), moved, 0.0)
+                change = np.nan_to_num(np.abs(slopes(form, own, stack) - base))
+            moved[:, own] = np.fmax(moved[:, own], change)
+    return np.where(where, moved, 0.0)
 
 
 def mark_remainder(pairs: Mapping[PairKey, Pair], samples: dict[PairKey, PairSample], key: PairKey) -> None:
