@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from gradcheck_cli.numerics import FLOAT32, FLOAT64, Problem, Verdict, judge
+from gradcheck_cli.numerics import FLOAT32, FLOAT64, Problem, Reason, Verdict, judge
 from tests.numerics.numerics_near import GROUPS, KNOTS, beside_knots
 from tests.numerics.numerics_table import NUMPY
 from tests.rows.stairs import RAMPS
@@ -224,3 +224,14 @@ def test_the_table_runs_on_the_same_functions_as_the_truth():
         for rows in GROUPS.values()
         for row in rows()
     )
+
+
+@pytest.mark.parametrize("slope", [1.4e15, 1e9, -3.0])
+def test_a_turn_within_roundings_of_the_point_is_a_jump_whatever_rounds_inside(slope):
+    """Terms of 1e15 round by more than the function moves; but rounding isn't the same at each step."""
+
+    def turn(points):
+        return 0.16 * np.sign(points - 0.25)
+
+    found = run(turn, np.array([0.25]), np.array([[slope]]), rounded_size=lambda: np.array([1e15]))
+    assert (found.verdict[0, 0], found.reason[0, 0]) == (Verdict.INCONCLUSIVE, Reason.JUMP)

@@ -372,7 +372,8 @@ class Search:
             column = bisect_input(differenced, probe)
             row = bisect_output(differenced, probe, column)
             try:
-                element = self._judge(row, column, _OF_A_LADDER)  # even if the budget is spent
+                self.elements.append(self._judge(row, column, _OF_A_LADDER))  # even if the budget is spent
+                element = self.elements[-1][1]
             except OverBudgetError:
                 self.doubt = (
                     f"{self._explain_alarm(probe)}, and to judge the element that they led to takes too "
@@ -414,13 +415,12 @@ class Search:
             f"random probes{together} disagree with the {gradients} by {probe.error:.1e}, of {probe.size:.1e}"
         )
 
-    def _judge(self, row: int, column: int, least: int = 0) -> PairSample:
-        """Judge one element, and record it."""
+    def _judge(self, row: int, column: int, least: int = 0) -> tuple[PairKey, PairSample]:
+        """Judge one element, and return its pair and the verdict."""
         pair, position = self.group.locate(row, column)
         element = judge_element(Group.of_pair(self.group.members[pair]), position, self.budget, least)
-        self.elements.append((pair, element))
         self.target.evaluations += element.differencing.evaluations
-        return element
+        return pair, element
 
     def _judge_unusable_rows(self) -> None:
         """Judge the largest element of some rows that every direction spoils: rows at kinks.
@@ -443,13 +443,14 @@ class Search:
             gradient = np.abs(self.target.row(row))
             column = int(np.argmax(np.where(np.isnan(gradient), np.inf, gradient)))
             try:
-                verdict = self._judge(int(row), column).verdict[0, 0]
+                pair, element = self._judge(int(row), column)
             except OverBudgetError:
                 return  # these rows count as missed
-            if verdict == Verdict.MISMATCH:
+            if element.verdict[0, 0] == Verdict.INCONCLUSIVE:
+                continue  # the row counts as missed, whatever else is known about it
+            self.elements.append((pair, element))
+            if element.is_wrong:
                 return
-            if verdict == Verdict.INCONCLUSIVE:
-                self.elements.pop()  # the row counts as missed, whatever else is known about it
 
     def explain_weakness(self, pair: PairKey) -> str:
         """Say why the requested power isn't reached."""

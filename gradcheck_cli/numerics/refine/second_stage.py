@@ -170,8 +170,10 @@ def _sample_into(
             # Below float64, whose few digits made the stairs, nothing else shows more, either.
             tells = ~new.is_flat & (old.departure.edge != Edge.LATER) & (problem.working is FLOAT64)
             is_better &= tells | (old.reason != Reason.STAIRCASE)
+            is_clear = ~new.is_flat & (new.uncertainty <= KNOWN * np.abs(new.slope))
+            # Closer to a jump, rounding may hide it. Beside a jump, there is a clear slope or none.
+            is_better &= is_clear | new.is_flat | (old.reason != Reason.JUMP)
             if this_round.is_own:  # the derivative is what the smaller steps show, if they show it clearly
-                is_clear = ~new.is_flat & (new.uncertainty <= KNOWN * np.abs(new.slope))
                 is_better |= is_clear & (np.abs(new.slope - old.slope) > new.uncertainty + old.uncertainty)
             # A slope that changes from one step to the next, and is constant closer to the point, is no kink
             # at this point.

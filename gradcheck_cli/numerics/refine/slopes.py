@@ -11,7 +11,14 @@ from gradcheck_cli.numerics.precision import Float
 from gradcheck_cli.numerics.reasons import Reason
 from gradcheck_cli.numerics.refine.edges import Departure, find_departure
 from gradcheck_cli.numerics.refine.series import SAME_OVER_ORDERS, Series, Settled, settle
-from gradcheck_cli.numerics.shared_limits import BOUND_PER_SIGMA, KNOWN, MARGIN, OF_MANY_OPERATIONS, PATTERN
+from gradcheck_cli.numerics.shared_limits import (
+    BOUND_PER_SIGMA,
+    DIGITS,
+    KNOWN,
+    MARGIN,
+    OF_MANY_OPERATIONS,
+    PATTERN,
+)
 
 # Rounding to multiples of g errs by up to g / 2 per value. Twice that is a difference's movement from rung to
 # rung; another factor of two is for its bound, and one for values that are rounded more than once.
@@ -263,6 +270,8 @@ SAME_HEIGHT = 0.05
 # A jump this many units of the value high may be rounding of its terms, where they cancel: an attention key's
 # bias. It shifts no slope by more than the tolerance allows for the value (1024 u in float64).
 LOST_IN_ROUNDING = 64.0
+# So many steps of the same height are a jump, whatever rounds inside.
+STEADY = 5
 # up - down falls with h where f is smooth (to a quarter), and stays the same at a kink. 0.6 to 1.7
 # (empirical) lies between.
 SAME_BEND = (0.6, 1.7)
@@ -273,16 +282,25 @@ def find_jumps(series: Series) -> Mask:
 
     This is tested before noise: in the other order, any gradient passed at floor of an integer.
     """
-    sides, jumps = series.sides, np.zeros(series.base.shape, dtype=bool)
+    sides = series.sides
+    up, down = sides.step_up > 0, sides.step_down > 0
+    with np.errstate(invalid="ignore", over="ignore"):
+        above, below = sides.above - sides.base, sides.below - sides.base
+    # What rounding of large terms leaves isn't the same at so many steps, to both sides of the point.
+    both = np.concatenate([above[:STEADY], -below[:STEADY]]), np.concatenate([up[:STEADY], down[:STEADY]])
+    jumps = np.zeros(series.base.shape, dtype=bool)
     with np.errstate(all="ignore"):
-        for side, step in ((sides.above, sides.step_up), (sides.below, sides.step_down)):
-            height = np.abs(side - series.base)[:PATTERN]
-            is_there = (step[:PATTERN] > 0).all(axis=0) & np.isfinite(height).all(axis=0)
-            most, least = height.max(axis=0), height.min(axis=0)
-            is_clear = least > LOST_IN_ROUNDING * series.unit * np.maximum(
-                np.maximum(np.abs(series.base), series.size), most
+        for change, is_there, size, same in (
+            (above[:PATTERN], up[:PATTERN], series.size, SAME_HEIGHT),
+            (below[:PATTERN], down[:PATTERN], series.size, SAME_HEIGHT),
+            (*both, 0.0, DIGITS),
+        ):
+            most, least = np.abs(change).max(axis=0), np.abs(change).min(axis=0)
+            rounding = (
+                LOST_IN_ROUNDING * series.unit * np.maximum(np.maximum(np.abs(series.base), size), most)
             )
-            jumps |= is_there & is_clear & (most - least <= SAME_HEIGHT * most)
+            is_jump = is_there.all(axis=0) & (least > rounding) & (most - least <= same * most)
+            jumps |= is_jump & np.isfinite(most) & (np.abs(change.sum(axis=0)) > most)
     return jumps
 
 
