@@ -102,6 +102,10 @@ arctan_tail (x=(2.0, 50.0, 1000.0)) = tf.atan(1 / x)
     right_noisy: x * x / (1 + x * x) - 1
     wrong_sign: 1 / (1 + x * x)
     wrong_inner: -1 / x ** 2
+many_exprels (x=tuple(np.geomspace(1e-6, 4e-6, 300).tolist())) = tf.math.expm1(x) / x
+    keys: TWELVE
+    right: (x * exp(x) - (exp(x) - 1)) / x ** 2
+    wrong_by_0.01: 1.01 * (x * exp(x) - (exp(x) - 1)) / x ** 2
 power_of_nearly_one (x=(0.5, 1.0, 2.0)) = tf.pow(x, 1 + 0.0001) - x
     keys: TWELVE
     right: (1 + 0.0001) * tf.pow(x, 0.0001) - 1
@@ -832,11 +836,25 @@ noisy_versine (x=(0.0001, 0.3)) = 2 * np.sin(x / 2) ** 2 / x
     right: u * (np.sin(x) / x - 2 * np.sin(x / 2) ** 2 / x ** 2)
     maybe_noisy: u * (np.sin(x) / x - (1 - np.cos(x)) / x ** 2)
     wrong_noisy: u * (np.sin(x) / x - 1.01 * (1 - np.cos(x)) / x ** 2)
+noisy_exprel (x=tuple(np.geomspace(1e-6, 1e-3, 24).tolist())) = np.expm1(x) / x
+    keys: TWELVE
+    right: u * (x * np.exp(x) - (np.exp(x) - 1)) / x ** 2
+    wrong_by_0.01: 1.01 * u * (x * np.exp(x) - (np.exp(x) - 1)) / x ** 2
+noisy_phi_2 (x=tuple(np.geomspace(1e-4, 1e-2, 24).tolist())) = below_in_numpy(0.1, x, lambda x: sum(
+        (x ** k / math.factorial(k + 2) for k in range(9))), lambda x: (np.exp(x) - 1 - x) / x ** 2)
+    keys: TWELVE
+    right: u * ((x - 2) * np.exp(x) + x + 2) / x ** 3
+    wrong_by_0.01: 1.01 * u * ((x - 2) * np.exp(x) + x + 2) / x ** 3
 clip (x=(-2.0, -0.5, 0.7, 3.0)) = np.clip(x, -1, 1)
     right: u * (np.abs(x) < 1)
     wrong_through: u.copy()
     wrong_side: u * (x < 1)
 """
+
+
+def below_in_numpy(limit, x, inside, outside):
+    near = np.abs(x) < limit
+    return np.where(near, inside(x), outside(np.where(near, 1.0, x)))
 
 
 def softmax(x):
@@ -1273,5 +1291,24 @@ ROWS = marked(
         *prefixed("kink", rows_of(KINKS, globals())),
         *prefixed("safe", rows_of(SAFE, globals())),
         *prefixed("complex", rows_of(COMPLEX, globals(), dtypes=("complex128", "complex64"))),
-    ]
+    ],
+    "complex_angle_right",
+    "dtypes_bfloat16_beside_right",
+    "dtypes_bfloat16_on_the_way_right",
+    "dtypes_constant_32_wrong_bfloat16",
+    "dtypes_kept_narrow_wrong_sum_in_bfloat16",
+    "dtypes_sin_16_right",
+    "dtypes_sin_16_wrong_bfloat16",
+    "dtypes_sin_32_wrong_argument_half",
+    "dtypes_sin_32_wrong_bfloat16",
+    "kink_sort_tied_wrong_by_equality",
+    "loop_recurrent_wrong_stale",
+    "noise_power_of_nearly_one_right",
+    "noise_many_exprels_right",
+    "numpy_noisy_exprel_right",
+    "numpy_noisy_phi_2_right",
+    "override_hypot_1_wrong_abs",
+    "py_function_exp_of_sin_wrong_batch_mean",
+    "solver_deq_wrong_phantom",
+    "stairs_learned_step_wrong_offset",
 )

@@ -841,5 +841,10 @@ ROWS = marked(
         *prefixed("stop", rows_of(STOPS, globals())),
         *prefixed("second", rows_of(SECOND, globals(), **TWICE)),
         *prefixed("layer", layer_rows()),
-    ]
+    ],
+    "arrays_padded_pool_wrong_at_end",
+    "indexed_gather_wrong_last",
+    "layer_dense_wrong_decay_1e-4_float64",
+    "second_sin_wrong_partly",
+    "stop_target_wrong_as_held",
 )
