@@ -71,9 +71,8 @@ def _share_upstreams(sample: PairSample, rows: npt.NDArray[np.intp]) -> npt.NDAr
     """
     first = sample.each_place()[1][rows, 0]
     order = np.argsort(first, kind="stable")
-    _, starts, counts = np.unique(first[order], return_index=True, return_counts=True)
     shared = np.zeros(rows.size, dtype=np.intp)
-    shared[order] = np.arange(rows.size) - np.repeat(starts, counts)
+    shared[order] = np.arange(rows.size) - np.searchsorted(first[order], first[order])
     return shared
 
 

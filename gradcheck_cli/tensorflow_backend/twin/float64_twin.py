@@ -88,8 +88,8 @@ class Twin:
         replaced = (
             {held_op.token: held_op.record_or_replay for held_op in body_holds.ops} if body_holds else {}
         )
-        known = graph_path.dtypes_of(graph, graph_path.ops_before(of_forward))
-        largest_unit = max((precision_of(name).unit_roundoff for name in known), default=math.inf)
+        own_dtypes = graph_path.dtypes_of(graph, graph_path.ops_before(of_forward))
+        largest_unit = max((precision_of(name).unit_roundoff for name in own_dtypes), default=math.inf)
         self._widening = widening.Widening(graph.as_graph_def(), captured, replaced, largest_unit)
         widening.read_before_gathering(self._widening.graph_def)
         sides = hold_sides(self._widening.graph_def) if has_sides else []
