@@ -29,7 +29,7 @@ from gradcheck_cli.checking.judging.ledger import (
     Stage,
     judge_pairs,
     settle_pairs,
-    warn_of_approximations,
+    warn_of_precision,
 )
 from gradcheck_cli.checking.judging.stop_gradients import StopGradients
 from gradcheck_cli.checking.ops.analytic import (
@@ -186,14 +186,13 @@ class Examination:
         )
         if self.first is None:
             self.first = FirstPoint(operations, jacobians if len(case.running.modes) > 1 else ({}, {}))
-        judged, warnings = self._judge(pairs, jacobians, sparsities)
+        judged = self._judge(pairs, jacobians, sparsities)
         self._report_progress(share, 0.4)
         large = [key for key in keys if key not in judged]
         self.costly |= set(large)
         # The search for a fault took time of its own; it doesn't count against the budget.
         large = [key for key in large if not any(earlier.is_wrong for earlier in self.samples.get(key, []))]
-        probed, unsure = _probe({key: pairs[key] for key in large}, sample, point_budget)
-        judged |= probed
+        judged |= _probe({key: pairs[key] for key in large}, sample, point_budget)
         self._report_progress(share, 0.8)
         if case.reference is not None and case.judging.second_order:
             self.stops.note_reference(pairs, judged)
@@ -207,9 +206,10 @@ class Examination:
             judge_stops=judge_stops if is_open else None,
             are_right_alone=partial(self._are_right_alone, operations),
         )
+        warnings = [line for key, each in judged.items() for line in warn_of_precision(pairs[key], each)]
         judged = settle_pairs(Stage.POINT, evidence, judged)
         judged, coarse = _note_lower_precision(pairs, judged)
-        self._note_precision(operations, [*warnings, *unsure, *coarse], is_coarse=bool(coarse))
+        self._note_precision(operations, [*warnings, *coarse], is_coarse=bool(coarse))
         for key, result in judged.items():
             self.samples.setdefault(key, []).append(result)
         with self.budget.pause():
@@ -341,19 +341,12 @@ class Examination:
         pairs: Mapping[PairKey, Pair],
         jacobians: tuple[Jacobians, Jacobians],
         sparsities: Mapping[PairKey, Sparsity],
-    ) -> tuple[dict[PairKey, PairSample], list[str]]:
+    ) -> dict[PairKey, PairSample]:
         """Judge pairs element by element: first their formula, then the declared dtype."""
         declared, formula = jacobians
-        evidence = Evidence(pairs, sparsities)
+        evidence = Evidence(pairs, sparsities, partial(judge_declared, pairs, declared))
         judged = settle_pairs(Stage.FORMULA, evidence, judge_pairs(pairs, formula))
-        if not judged or not next(iter(pairs.values())).operations.has_reference_precision:
-            return judged, []
-        warnings = [
-            line for key, result in judged.items() for line in warn_of_approximations(pairs[key], result)
-        ]
-        # A declared dtype that is outright wrong is a fault, even where its loss of digits is of no interest.
-        wrong, lossy = judge_declared(pairs, declared, judged)
-        return judged | wrong, [*warnings, *lossy]
+        return settle_pairs(Stage.DECLARED, evidence, judged)
 
     def _note_precision(self, operations: Operations, warnings: Sequence[str], *, is_coarse: bool) -> None:
         """Keep the warnings of one point, unless the spec turns them off."""
@@ -418,15 +411,12 @@ def _note_lower_precision(
 
 
 @clock.spend("probes")
-def _probe(
-    pairs: Mapping[PairKey, Pair], sample: int, budget: Budget
-) -> tuple[dict[PairKey, PairSample], list[str]]:
-    """Judge pairs by probes: first their formula, then the declared dtype. Return warnings as well."""
+def _probe(pairs: Mapping[PairKey, Pair], sample: int, budget: Budget) -> dict[PairKey, PairSample]:
+    """Judge pairs by probes: first their formula, then the declared dtype."""
     if not pairs:
-        return {}, []
-    first = next(iter(pairs.values()))
-    if first.case.judging.full_only:
-        return {key: refuse(pair) for key, pair in pairs.items()}, []
+        return {}
+    if next(iter(pairs.values())).case.judging.full_only:
+        return {key: refuse(pair) for key, pair in pairs.items()}
     # If one pair is expected to be wrong, its effect on the others is of no interest.
     probed = probe_pairs(
         {key: pair for key, pair in pairs.items() if not pair.is_expected_wrong}, sample, budget
@@ -434,11 +424,8 @@ def _probe(
     for key, pair in pairs.items():
         if pair.is_expected_wrong:
             probed |= probe_pairs({key: pair}, sample, budget)
-    if not first.operations.has_reference_precision:
-        return probed, []
-    warnings = [line for key, result in probed.items() for line in warn_of_approximations(pairs[key], result)]
-    wrong, lossy = judge_large_declared(pairs, probed, budget)
-    return probed | wrong, warnings + lossy
+    evidence = Evidence(pairs, judge_declared=partial(judge_large_declared, pairs, budget=budget))
+    return settle_pairs(Stage.DECLARED, evidence, probed)
 
 
 SECOND = "second_order"

@@ -6,7 +6,7 @@ is too large, the formula's gradient for one random upstream.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -62,24 +62,26 @@ def judge_declared(
     pairs: Mapping[PairKey, Pair],
     declared: Mapping[PairKey, Jacobian | None],
     judged: Mapping[PairKey, PairSample],
-) -> tuple[dict[PairKey, PairSample], list[str]]:
+) -> dict[PairKey, PairSample]:
     """Compare the declared dtype's Jacobians with the formula's, pair by pair.
 
     Args:
-        pairs: pairs with a formula in float64 beside the declared op.
+        pairs: pairs with a formula in float64 beside the declared op; others have nothing to compare.
         judged: the formula's verdicts.
 
     Returns:
-        The verdicts on pairs that are outright wrong in the declared dtype, judged in that dtype; and a
-        warning for each pair whose gradient is right but loses more digits than its dtype's tolerance.
+        The verdicts, judged in the declared dtype where that is outright wrong. A pair whose gradient is
+        right but loses more digits than its dtype's tolerance says so.
     """
+    if not _have_formula(pairs):
+        return dict(judged)
     losses = {
         key: loss
         for key, sample in judged.items()
         if sample.verdict.size and sample.differencing.method != "probe" and sample.is_connected
         if (loss := _compare_elements(pairs[key], declared[key], sample)) is not None
     }
-    wrong, warnings = _sort_losses(iter(losses.values()))
+    settled = _settle_losses(judged, losses.values())
     # A one-hot upstream has one bit. Only one with all bits shows that a gradient rounds its upstream.
     rest = [
         pair
@@ -87,40 +89,43 @@ def judge_declared(
         if key in judged and key not in losses and judged[key].is_right and judged[key].is_connected
         if not pair.declared_precision.is_half and judged[key].verdict.size
     ]
-    budget = Budget()
-    warnings += [loss.warning for loss in _compare_all_gradients(rest, judged, budget)]
-    return wrong, warnings
+    lossy = {loss.pair.key: loss.warning for loss in _compare_all_gradients(rest, judged, Budget())}
+    return settled | {key: replace(settled[key], loss=warning) for key, warning in lossy.items()}
 
 
 def judge_large_declared(
-    pairs: Mapping[PairKey, Pair], judged: Mapping[PairKey, PairSample], budget: Budget
-) -> tuple[dict[PairKey, PairSample], list[str]]:
+    pairs: Mapping[PairKey, Pair], judged: Mapping[PairKey, PairSample], *, budget: Budget
+) -> dict[PairKey, PairSample]:
     """Compare the declared dtype's gradients for a random upstream with the formula's, for probed pairs.
 
     Args:
-        pairs: pairs with a formula in float64 beside the declared op.
+        pairs: pairs with a formula in float64 beside the declared op; others have nothing to compare.
         judged: what probes say about each pair.
         budget: limits how long elements are judged in the declared dtype, one in each pair that is far off.
 
     Returns:
         As `judge_declared`. A pair for which there was no time is in doubt.
     """
-    return _sort_losses(_compare_all_gradients(list(pairs.values()), judged, budget))
+    if not _have_formula(pairs):
+        return dict(judged)
+    return _settle_losses(judged, _compare_all_gradients(list(pairs.values()), judged, budget))
 
 
-def _sort_losses(losses: Iterator[_Loss]) -> tuple[dict[PairKey, PairSample], list[str]]:
+def _have_formula(pairs: Mapping[PairKey, Pair]) -> bool:
+    return any(pair.operations.has_reference_precision for pair in pairs.values())
+
+
+def _settle_losses(
+    judged: Mapping[PairKey, PairSample], losses: Iterable[_Loss]
+) -> dict[PairKey, PairSample]:
     """Tell errors of the declared dtype itself from losses of digits."""
-    wrong: dict[PairKey, PairSample] = {}
-    warnings: list[str] = []
+    settled = dict(judged)
     for loss in losses:
         pair, operations, again = loss.pair, loss.pair.operations, None
         if operations.differenced is operations.formula:  # a surrogate's own differences show nothing
             again = loss.judge_again(pair.with_operations(Operations.of_one(operations.declared)))
-        if again is None:
-            warnings.append(loss.warning)
-        else:
-            wrong[pair.key] = again
-    return wrong, warnings
+        settled[pair.key] = again or replace(settled[pair.key], loss=loss.warning)
+    return settled
 
 
 def _compare_elements(pair: Pair, matrix: Jacobian | None, formula: PairSample) -> _Loss | None:
@@ -139,7 +144,7 @@ def _compare_elements(pair: Pair, matrix: Jacobian | None, formula: PairSample) 
         # Rounding of its own is no excuse: what the formula has in float64, the declared dtype has lost.
         wrong = (again.verdict == Verdict.MISMATCH) | (again.reason == Reason.ROUNDING)
         gross = _find_far(again.analytic, again.numeric, wrong & beyond)
-        again = again.settle(gross, Verdict.MISMATCH, Rule.PLAIN)
+        again = again.settle(gross, Verdict.MISMATCH, Rule.DECLARED)
         is_fault = gross.any() and not _is_of_neighbours(pair, matrix.values, formula, gross)
         return again if is_fault else None
 

@@ -256,11 +256,12 @@ def approximation_rtol(precision: Precision) -> float:
     return max(FLOAT32.half_the_digits, precision.unit_roundoff)
 
 
-def warn_of_approximations(pair: Pair, sample: PairSample) -> list[str]:
-    """Return a warning if some elements pass as an approximation only."""
+def warn_of_precision(pair: Pair, sample: PairSample) -> list[str]:
+    """Return a warning if some elements pass as an approximation only, and one if the dtype loses digits."""
+    losses = [sample.loss] if sample.loss else []
     approximate = sample.decided_by == Rule.APPROXIMATION
     if not approximate.any():
-        return []
+        return losses
     with np.errstate(invalid="ignore", divide="ignore"):
         size = np.maximum(np.abs(sample.analytic), np.abs(sample.numeric))
         share = (np.abs(sample.analytic - sample.numeric) + sample.uncertainty) / size
@@ -272,7 +273,7 @@ def warn_of_approximations(pair: Pair, sample: PairSample) -> list[str]:
         f"{float(at[row, column]):.1e} off; {pair.indices(*sample.place(row, column))}: "
         f"{sample.analytic[row, column]:.6e}, numeric {sample.numeric[row, column]:.6e}."
     )
-    return [warning]
+    return [warning, *losses]
 
 
 METHOD = "forward_mode"
@@ -329,6 +330,8 @@ class Evidence:
     pairs: Mapping[PairKey, Pair]
     # of the pairs that are judged without their zeros
     sparsities: Mapping[PairKey, Sparsity] = field(default_factory=dict)
+    # takes the verdicts on formulas, and judges the declared dtype beside them
+    judge_declared: Callable[[Judged], Judged] | None = None
     # takes the verdicts on pairs with a stop in between, and leaves undecided what is right only if the stop
     # is meant; `None` where the spec says whether it is
     judge_stops: Callable[[Judged], Judged] | None = None
@@ -341,6 +344,7 @@ class Stage(Enum):
 
     DIFFERENCES = "with each comparison with differences"
     FORMULA = "once, on the formula of a pair"
+    DECLARED = "once, on a right formula's declared dtype"
     POINT = "once, on all pairs of a sample point"
 
 
@@ -460,6 +464,15 @@ ALLOWANCES = (
         "3.5e-4 of the element itself; 4.9e-4 in float16, 3.9e-3 in bfloat16",
         _each(lambda pair, sample, _: pass_approximations(pair, sample)),
         at_elements=True,
+    ),
+    Allowance(
+        Rule.DECLARED,
+        Stage.DECLARED,
+        "any verdict into a mismatch or into can't tell",
+        "users of a formula that is right in float64 alone, such as one that clips what only float32 reaches",
+        "none: it accuses",
+        lambda evidence, judged: evidence.judge_declared(judged) if evidence.judge_declared else judged,
+        of_right=True,
     ),
     Allowance(
         Rule.STOP,

@@ -284,6 +284,7 @@ class Rule(IntEnum):
     ROUNDING = 3
     FORWARD_MODE = 5
     EXACT_POINT = 6
+    DECLARED = 7
     APPROXIMATION = 8
     STOP = 9
     JOINED_KINKS = 10
@@ -302,6 +303,7 @@ _WORDS = {
     Rule.ROUNDING: "within measured rounding",
     Rule.FORWARD_MODE: "by forward mode",
     Rule.EXACT_POINT: "at the values before rounding",
+    Rule.DECLARED: "in the declared dtype",
     Rule.APPROXIMATION: "tuned to its dtype",
     Rule.STOP: "open for a stop_gradient",
     Rule.JOINED_KINKS: "open at joined kinks",
@@ -412,6 +414,7 @@ class PairSample:
     # the message for a mismatch, or for what rounding leaves open, where the elements don't explain it; or
     # `RIGHT_BESIDE`
     remark: str = ""
+    loss: str = ""  # the `precision` warning, where the declared dtype loses digits of a right formula
     # `Rule` codes: what decided each element; `None` where no entry of the ledger did
     rules: npt.NDArray[np.int8] | None = None
 
