@@ -810,10 +810,10 @@ NUMPY = """
 sin (x=USUAL) = np.sin(x)
     right: u * np.cos(x)
     wrong_sign: -u * np.cos(x)
-sin_far (x=(100000.0, 300000.0)) = np.sin(x)
+sin_far (x=(100000.3, 300000.7)) = np.sin(x)
     keys: TWELVE
     right: u * np.cos(x)
-    wrong_float32: u * np.cos(x.astype(np.float32)).astype(x.dtype)
+    open_float32: u * np.cos(x.astype(np.float32)).astype(x.dtype)
 sort (x=[5]) = np.sort(x)
     right: sorted_back(u, x)
     wrong_gathered: u[np.argsort(x)]
