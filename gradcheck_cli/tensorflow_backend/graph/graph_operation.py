@@ -36,7 +36,7 @@ from gradcheck_cli.tensorflow_backend.traces.state import (
     find_read,
     written_before_read,
 )
-from gradcheck_cli.tensorflow_backend.twin.perturbing import ALL_PLACES, round_as_drawn
+from gradcheck_cli.tensorflow_backend.twin.rounding_rules import ALL_PLACES, round_as_drawn
 
 
 @dataclass(frozen=True)
