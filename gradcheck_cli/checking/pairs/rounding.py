@@ -53,9 +53,11 @@ def allow_rounding(pair: Pair, sample: PairSample) -> PairSample:
     wrong = sample.verdict == Verdict.MISMATCH
     is_open = wrong | ((sample.verdict == Verdict.INCONCLUSIVE) & np.isin(sample.reason, _COARSE))
     is_open &= np.isfinite(sample.uncertainty) & np.isfinite(sample.analytic)
+    if not is_open.any() or not sample.is_connected:
+        return sample
     rows = np.flatnonzero(is_open.any(axis=1))
     batch = _share_upstreams(sample, rows) // CHEAP
-    for number in range(int(batch.max(initial=-1)) + 1 if sample.is_connected else 0):
+    for number in range(int(batch.max()) + 1):
         here = np.zeros(is_open.shape, dtype=bool)
         here[rows[batch == number]] = True
         sample = _allow_some(pair, sample, is_open & here)
@@ -153,13 +155,13 @@ def measure_rounding(
     """Measure how far rounding moves some elements, as `sample.analytic`; 0 for the others.
 
     Args:
-        where: which elements.
+        where: which elements, one at least.
         draws: numbers of the runs.
     """
     chosen = np.flatnonzero(where.any(axis=1))
     shared = _share_upstreams(sample, chosen)
     at_rows, at_columns = (place[chosen] for place in sample.each_place())
-    upstream = np.zeros((int(shared.max(initial=-1)) + 1, packed_size(pair.output)))
+    upstream = np.zeros((int(shared.max()) + 1, packed_size(pair.output)))
     upstream[shared, at_rows[:, 0]] = 1.0
     moved = np.zeros(sample.analytic.shape)
     by_input = rounding_of(pair.operations.formula, pair.output_index, upstream, pair.case.seed, draws)
