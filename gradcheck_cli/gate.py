@@ -56,7 +56,6 @@ class Change(str, Enum):
     BOTH = "both_changed"
     FORWARD = "forward_changed"
     NEW = "new"
-    RENAMED = "renamed"
     KNOWN = "known"  # a fault that the baseline holds
 
     def __str__(self) -> str:
@@ -64,7 +63,7 @@ class Change(str, Enum):
 
 
 HARMLESS = frozenset(  # reported, but no failure
-    {Change.BOTH, Change.FORWARD, Change.NEW, Change.RENAMED, Change.MENDED, Change.KNOWN}
+    {Change.BOTH, Change.FORWARD, Change.NEW, Change.MENDED, Change.KNOWN}
 )
 
 

@@ -3,8 +3,8 @@
 A feature is a folder of `gradcheck_cli.features`. Its `__init__` is all that the core sees of it: tables of
 what it has, each entry with the module that is imported when it is used. `COMMANDS` and `FORMATS` are by
 name; `HOOKS` has `module:name` of what is called at a hook.
-Without its folder a feature is missing from every list, and nothing else changes. Checks, reports and
-generators of other packages are found by their entry points, when they are needed.
+Without its folder a feature is missing from every list, and nothing else changes. Checks and reports
+of other packages are found by their entry points, when they are needed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from gradcheck_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
-    from rich.text import Text
 
     from gradcheck_cli.checking.verdicts.summary import Findings
     from gradcheck_cli.results import CaseResult, Report
@@ -95,17 +94,15 @@ OF_A_RUN = (
     "run_options",  # the `FeatureOptions` of `run`, of each feature that has some
     # (context, paths, read, workers, mark) runs again and again as files change, and returns the exit code
     "watch_cases",
-    # (address of a scheduler, or nothing for a cluster made here; its number of processes; limits, settings,
-    # folder for output) starts workers elsewhere
+    # (address of a scheduler, limits, settings, folder for output) starts workers elsewhere
     "start_in_cluster",
     "closing_lines",  # (report, width) lays out lines at the end of a run, above the summary; several
-    # (kind, context, incomplete) offers words to the shell: "spec_files", "op_types"; or "ops", "names" (of
-    # cases), "tags" or "pairs" of the specs; several
+    # (kind, context, incomplete) offers words to the shell: "ops", "op_types", "names" (of cases), "tags" or
+    # "pairs" of the specs; several
     "completing",
     # (package, folders) returns the hand-written gradients in a package's text: with their `target`,
     # `module:function`, and the op type for which one is `registered`
     "find_gradients",
-    "compare_on_page",  # (old, new, findings) renders two named reports side by side
     "run_corrupted",  # (case, opener, points, corruptions) checks a case's gradient with each of them
     "works_eagerly",  # (case, opening, state) whether a forward that can't be traced has gradients eagerly
 )
@@ -114,7 +111,6 @@ AT_A_CASE = (
     "behaviour",  # how TensorFlow behaves while the user's code runs, a `Behaviour`
     "find_mode",  # (name) how a case is opened in another mode than graph
     "compare_modes",  # (view) compares a case's gradients with those of another mode; the check `modes`
-    "draw_path",  # (opener, pair, sample) the ops between an output and an input, with their verdicts
     "fingerprints",  # (case, formula, pairs) by which a baseline recognises each pair at a sample point
     # (op, output, inputs) the ops between these whose gradients the user wrote; `None` if unknown
     "find_written_ops",
@@ -175,10 +171,6 @@ class RunPart:
         """Return the report with the feature's part of it."""
         return report
 
-    def lines(self, report: Report, width: int) -> Sequence[Text]:  # noqa: ARG002 (those who have lines need them)
-        """Lay out what the command line asked for, to be printed after the tables."""
-        return ()
-
     def write(self, report: Report) -> int:  # noqa: ARG002 (as above)
         """Write the feature's files, and return the exit code for that."""
         return 0
@@ -217,7 +209,7 @@ def completing(kind: str) -> Callable[[click.Context, click.Parameter, str], lis
     """Return what offers words to the shell after a Tab; it offers none if no feature does.
 
     Args:
-        kind: "spec_files", "op_types"; or "ops", "names" (of cases), "tags" or "pairs" of the specs.
+        kind: "ops", "op_types", "names" (of cases), "tags" or "pairs" of the specs.
     """
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -318,10 +310,9 @@ def after_verdict(case: OpenCase, stages: Mapping[str, Callable[[OpenCase], None
 
 CHECKS = "gradcheck.checks"
 REPORTS = "gradcheck.reports"
-GENERATORS = "gradcheck.generators"
 
 
-@lru_cache(maxsize=3)
+@lru_cache(maxsize=2)
 def extensions(group: str) -> Mapping[str, Callable[..., Any]]:
     """Return the functions that installed packages register under a group, by name.
 

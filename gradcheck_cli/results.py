@@ -35,7 +35,7 @@ class Status(str, Enum):
     ERROR = "error"
     SKIPPED = "skipped"
     EXPECTED_MISMATCH = "expected_mismatch"
-    IGNORED = "ignored"  # inconclusive, but `--select` or `--ignore` leaves it out
+    IGNORED = "ignored"  # inconclusive, but `--ignore` leaves it out
     KNOWN = "known"  # wrong, undecided or failed, as the baseline records it
     UNEXPECTED_PASS = "unexpected_pass"  # noqa: S105 (a status, not a password)
 
@@ -169,23 +169,6 @@ class Ladder:
 
 
 @dataclass(frozen=True)
-class PathOp:
-    """An op between output and input: its type, the place of its gradient, and blame's verdict on it.
-
-    `reads` has the ops whose outputs flow into it, by their index in `Figure.path`; -1 is the input.
-    `is_last` says that no other op on the path reads it: it returns the output.
-    """
-
-    name: str
-    type: str
-    place: str
-    status: str
-    evidence: str = ""
-    reads: tuple[int, ...] = ()
-    is_last: bool = False
-
-
-@dataclass(frozen=True)
 class Figure:
     """The data of a pair's pictures, at the sample point that shows most."""
 
@@ -193,8 +176,6 @@ class Figure:
     shape: tuple[int, int]  # rows and columns of the whole Jacobian
     map: HeatMap | None = None  # its heat maps; `None` for random probes, which see few elements
     ladder: Ladder | None = None  # the ladder of the worst element; `None` if it couldn't be evaluated
-    # the ops that blame checked, in the order of the forward; empty if blame wasn't run
-    path: tuple[PathOp, ...] = ()
 
 
 @dataclass(frozen=True)

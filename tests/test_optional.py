@@ -15,7 +15,7 @@ from gradcheck_cli.errors import UsageError
 # Each of these modules is about one package, and `optional.load` or pytest imports it.
 ABOUT_A_PACKAGE = {
     "gradcheck_cli.features.cluster.dask_task": "distributed",
-    "gradcheck_cli.features.cluster.dask_workers": "dask",
+    "gradcheck_cli.features.cluster.dask_workers": "distributed",
     "gradcheck_cli.features.page.pictures": "matplotlib",
     "gradcheck_cli.features.pytest.pytest_plugin": "pytest",
 }

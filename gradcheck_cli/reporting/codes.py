@@ -163,36 +163,22 @@ class Ignored:
         return replace(pair, status=results.Status.IGNORED) if is_ignored else pair
 
 
-def read_ignored(selected: Sequence[str], ignored: Sequence[str]) -> Ignored:
-    """Read which codes don't count.
-
-    Args:
-        selected: codes and beginnings of codes that count; empty for all. Several may be joined by commas.
-        ignored: those of them that don't count.
+def read_ignored(texts: Sequence[str]) -> Ignored:
+    """Read which codes don't count: codes and beginnings of codes, several of them joined by commas.
 
     Raises:
         UsageError: there is no such code, or it can't be ignored.
     """
     may_be = frozenset(code.number for code in CODES if numbers_may_not_tell(code))
-    for text in _split(ignored):
-        if not may_be & _numbers(text, "--ignore"):
-            shown = min(_numbers(text, "--ignore"))
+    left_out: frozenset[str] = frozenset()
+    for text in (part.strip() for joined in texts for part in joined.split(",")):
+        numbers = frozenset(code.number for code in CODES if text and code.number.startswith(text.upper()))
+        if not numbers:
+            raise UsageError(f"--ignore: no code begins with '{text}'; `gradcheck explain` lists them.")
+        if not may_be & numbers:
             raise UsageError(
                 f"--ignore: '{text}' always counts; only pairs that are undecided by numbers can be ignored. "
-                f"`gradcheck explain {shown}` says how a spec excuses it."
+                f"`gradcheck explain {min(numbers)}` says how a spec excuses it."
             )
-    left_out = {number for text in _split(ignored) for number in _numbers(text, "--ignore")}
-    chosen = {number for text in _split(selected) for number in _numbers(text, "--select")}
-    return Ignored(may_be & (left_out | (may_be - chosen) if selected else left_out))
-
-
-def _split(texts: Sequence[str]) -> list[str]:
-    return [part.strip() for text in texts for part in text.split(",")]
-
-
-def _numbers(text: str, option: str) -> frozenset[str]:
-    """Return the numbers that begin with a text."""
-    fitting = frozenset(code.number for code in CODES if text and code.number.startswith(text.upper()))
-    if not fitting:
-        raise UsageError(f"{option}: no code begins with '{text}'; `gradcheck explain` lists them.")
-    return fitting
+        left_out |= may_be & numbers
+    return Ignored(left_out)

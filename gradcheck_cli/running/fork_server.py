@@ -29,7 +29,7 @@ from typing import NamedTuple, TextIO
 from gradcheck_cli.plain_files import GENERATED, is_users, short_path
 from gradcheck_cli.results import GREEN, CaseError, CaseResult
 from gradcheck_cli.running import limits
-from gradcheck_cli.running.local_workers import ASK, STOP, TICK, Document
+from gradcheck_cli.running.local_workers import ASK, TICK, Document
 from gradcheck_cli.running.run_loop import (
     Ended,
     Event,
@@ -127,9 +127,6 @@ class _Server:
         if order == ASK:
             self._parent.send((0, ASK))
             self._obey(self._parent.recv())
-        elif order == STOP:
-            for fork in self._forks.values():
-                fork.abandon()
         elif isinstance(order, Document):
             self._start(order)
 
@@ -325,12 +322,6 @@ class _Fork:
         left = min(self._seconds - own, passed)
         self._deadline = max(self._deadline, now + left)
         return left > _TRIFLE
-
-    def abandon(self) -> None:
-        """Kill the process; no result of it is wanted."""
-        self.document = replace(self.document, cases=())
-        limits.kill_group(self.pid)
-        self.is_open = False
 
     @property
     def next_look(self) -> float:

@@ -31,8 +31,7 @@ from gradcheck_cli.spec.case import Case
 TICK = 0.5  # seconds between two looks at the clock
 _ENDING = 10.0  # seconds for the server to end what it has started
 _MOST_CASES = 100  # of a process: TensorFlow keeps the functions of each case, some 0.6 MiB, until it ends
-# Orders beside a document: may one be sent (the server says the same when it reads it), and end all at once.
-ASK, STOP = "ask", "stop"
+ASK = "ask"  # the order beside a document: may one be sent? The server says the same when it reads it.
 
 
 @dataclass(frozen=True)
@@ -124,16 +123,6 @@ class LocalWorkers(Workers):
         while self._waiting or self._suspects or self._running:
             self._fill()
             yield from self._receive()
-
-    def stop(self) -> None:
-        """End what runs, and forget what waits. Other cases may run then."""
-        self._waiting.clear()
-        self._suspects.clear()
-        self._running |= {number: replace(self._running[number], cases=()) for number in self._unsent}
-        self._server.order(STOP)
-        while self._running:
-            for _ in self._receive():
-                pass
 
     def close(self) -> None:
         """End every process; see `Workers.close`."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field, create_model
 
 from gradcheck_cli.spec import case
 from gradcheck_cli.spec.input_model import (
@@ -55,7 +55,6 @@ from gradcheck_cli.spec.input_model import (
     Versions,
     by_form,
     expects,
-    make_model,
     optional,
     worded,
 )
@@ -134,10 +133,14 @@ if TYPE_CHECKING:
         """A switch for each of `words.CHECKS`."""
 
 else:
-    ChecksModel = make_model(
+    ChecksModel = create_model(
         "ChecksModel",
-        "Structural checks, each on or off by its default.",
-        {name: (Flag, Field(default=check.is_on, description=check.about)) for name, check in CHECKS.items()},
+        __base__=Strict,
+        __doc__="Structural checks, each on or off by its default.",
+        **{
+            name: (Flag, Field(default=entry.is_on, description=entry.about))
+            for name, entry in CHECKS.items()
+        },
     )
 
 

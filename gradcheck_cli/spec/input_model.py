@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -19,7 +19,6 @@ from pydantic import (
     ValidationError,
     WithJsonSchema,
     WrapValidator,
-    create_model,
     field_validator,
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -37,7 +36,6 @@ from gradcheck_cli.spec.words import (
     PAIR_EXPECTATIONS,
     TWO_NUMBERS,
     VARYING_DTYPES,
-    Generator,
 )
 
 MAX_RANK = 32  # numpy 1.26's limit
@@ -353,13 +351,6 @@ class NumpyFunction(Strict):
 Function = Annotated[_Function | NumpyFunction, expects(FUNCTION, is_whole=True)]
 
 
-def make_model(name: str, about: str, keys: dict[str, Any], *, base: type[Strict] = Strict) -> Any:  # noqa: ANN401 (a model)
-    """Return a model with the keys of a table, each with its type and field."""
-    model = create_model(name, __base__=base, **keys)
-    model.__doc__ = about
-    return model
-
-
 class Domain(Strict):
     """Bounds that neither a drawn value nor a perturbation leaves."""
 
@@ -394,59 +385,52 @@ class Ragged(Strict):
     )
 
 
-class _Tensor(Strict):
-    shape: Shape | None = optional("Dimensions; may be left out with `value` or `file`.", [3, 2])
-    dtype: DtypeField | None = optional("TensorFlow dtype; default float64.", "float32")
+class Uniform(Strict):
+    """Uniform between `low` and `high`."""
+
+    low: Real = Field(description="Lower end of the range.", examples=[-2.0])
+    high: Real = Field(description="Upper end of the range.", examples=[2.0])
 
 
-# The types of generators and their numbers, by the words of `words.GENERATORS`.
-_TAKES: dict[str, Any] = {
-    "value": Value,
-    "file": FileName,
-    "choices": Scalars,
-    "probability": Probability,
-    "side": Side,
-    "name": Label,
-    "switch": Yes,
-}
-_NUMBERS: dict[str, Any] = {
-    "real": Real,
-    "integer": Integer,
-    "positive": Positive,
-}
+class Normal(Strict):
+    """Normal distribution."""
+
+    mean: Real = Field(default=0.0, description="Mean; default 0.")
+    stddev: Positive = Field(default=1.0, description="Standard deviation; default 1.")
 
 
-def _field_of(kind: str, generator: Generator) -> tuple[Any, Any]:
-    """Return the type of a generator's key, and its documentation."""
-    value_type = _model_of(kind, generator) if generator.numbers else _TAKES[generator.takes]
-    if kind in TWO_NUMBERS:
-        value_type = Annotated[value_type, _pair(kind)]
-    return value_type | None, optional(generator.about, *generator.examples)
+class Integers(Strict):
+    """Whole numbers from `low` up to, but not including, `high`."""
+
+    low: Integer = Field(description="Smallest value.", examples=[0])
+    high: Integer = Field(description="End of the range, excluded as in NumPy.", examples=[10])
 
 
-def _model_of(kind: str, generator: Generator) -> Any:  # noqa: ANN401 (a model)
-    """Return the model for a mapping of numbers."""
-    numbers: dict[str, Any] = {}
-    for key, number in generator.numbers.items():
-        named = {"examples": [number.example]} if number.default is None else {"default": number.default}
-        numbers[key] = (_NUMBERS[number.kind], Field(description=number.about, **named))
-    return make_model(kind.title(), generator.about_numbers, numbers)
-
-
-if TYPE_CHECKING:
-    _Sources = _Tensor
-else:
-    _Sources = make_model(
-        "_Sources",
-        "",
-        {kind: _field_of(kind, generator) for kind, generator in GENERATORS.items()},
-        base=_Tensor,
-    )
-
-
-class InputModel(_Sources):
+class InputModel(Strict):
     """One tensor that goes into the op (dtype, shape, where its values come from), or a structure of them."""
 
+    shape: Shape | None = optional("Dimensions; may be left out with `value` or `file`.", [3, 2])
+    dtype: DtypeField | None = optional("TensorFlow dtype; default float64.", "float32")
+    # The keys of `words.GENERATORS`.
+    value: Value | None = optional(
+        "Values: a scalar broadcasts; complex numbers are text such as 1+2j.", 0.5, [1, 2]
+    )
+    file: FileName | None = optional("Values from a file beside the spec.", "data.npz:weights", "data.npy")
+    uniform: Annotated[Uniform, _pair("uniform")] | None = optional("Draw uniformly.", {"low": -2, "high": 2})
+    normal: Annotated[Normal, _pair("normal")] | None = optional(
+        "Draw from a normal distribution.", {"mean": 0, "stddev": 2}
+    )
+    integers: Annotated[Integers, _pair("integers")] | None = optional(
+        "Draw whole numbers; high is excluded.", {"low": 0, "high": 10}
+    )
+    choice: Scalars | None = optional("Draw from these values.", [-1, 1])
+    bool: Probability | None = optional(
+        "Draw booleans: true for fair ones, or the probability of true.", ON, 0.3
+    )
+    one_hot: Yes | None = optional("A single 1 along the last axis, at random.", ON)
+    spd: Yes | None = optional("Symmetric (Hermitian) positive definite, well conditioned.", ON)
+    triangular: Side | None = optional("Triangular with a diagonal away from 0.", "lower")
+    probabilities: Yes | None = optional("Positive, with sum 1 along the last axis.", ON)
     away_from: Reals | None = optional(
         "Points, such as kinks, that drawn values keep 0.1 standard deviations away from.", [0]
     )

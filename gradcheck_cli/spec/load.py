@@ -158,7 +158,7 @@ def load_mapping(spec: Mapping[str, object], *, seed: int | None = None) -> tupl
         message = f"must hold what YAML can (numbers, text, lists, mappings), but holds {value}"
         raise SpecError([Fault("<spec>", 0, "", message)]) from None
     reading = _Reading(seed)
-    reading.read_content(SpecText("<spec>", str(Path.cwd()), "spec"), content)
+    reading.read_content(Origin("<spec>", str(Path.cwd())), "spec", content)
     if reading.faults:
         raise SpecError(reading.faults)
     return tuple(reading.cases)
@@ -183,14 +183,6 @@ def _walk_specs(folder: Path) -> Iterator[Path]:
 
 def _describe_error(error: Exception) -> str:
     return (getattr(error, "strerror", None) or str(error)).lower()
-
-
-class SpecText(NamedTuple):
-    """Where a spec's text comes from: its shown path, its folder, and the name for an op without one."""
-
-    path: str
-    folder: str
-    stem: str
 
 
 @dataclass
@@ -225,12 +217,12 @@ class _Reading:
         content = self._read_bytes(file)
         if content is None:
             return
-        source = SpecText(display_path(file), str(Path.cwd() / file.parent), file.stem)
-        if source.folder not in self.folders:
-            self.folders[source.folder] = self._read_folder_defaults(file.parent / FOLDER_DEFAULTS)
-        if file.name == FOLDER_DEFAULTS and self.folders[source.folder] is not None:
+        origin = Origin(display_path(file), str(Path.cwd() / file.parent))
+        if origin.folder not in self.folders:
+            self.folders[origin.folder] = self._read_folder_defaults(file.parent / FOLDER_DEFAULTS)
+        if file.name == FOLDER_DEFAULTS and self.folders[origin.folder] is not None:
             return
-        self.read_content(source, content)
+        self.read_content(origin, file.stem, content)
 
     def _read_bytes(self, file: Path) -> bytes | None:
         try:
@@ -255,14 +247,14 @@ class _Reading:
         self.faults += log.faults
         return defaults
 
-    def read_content(self, source: SpecText, content: bytes) -> None:
-        """Read the text of specs or exceptions."""
-        log = FaultLog(source.path)
+    def read_content(self, origin: Origin, stem: str, content: bytes) -> None:
+        """Read the text of specs or exceptions; `stem` is the name of a single op without one."""
+        log = FaultLog(origin.path)
         documents = yaml_tree.parse(log, content)
         if not documents and not log.faults:
             message = "must hold a spec, but is empty. Write op, forward and inputs"
-            self.faults.append(Fault(source.path, 0, "", message))
-        shared = self.folders.get(source.folder)
+            self.faults.append(Fault(origin.path, 0, "", message))
+        shared = self.folders.get(origin.folder)
         ops: list[_Op] = []
         names: dict[str, str] = {}  # the place of each op's name
         for document in documents:
@@ -271,9 +263,9 @@ class _Reading:
             else:
                 ops += _read_ops(document, shared)
         for op, cases in ops:
-            name = _name_op(op, names, source.stem if len(ops) == 1 else None)
-            origin = Origin(source.path, source.folder, op.line)
-            self.cases.extend(read_cases(op, cases, _Heading(name, origin, self.seed)))
+            name = _name_op(op, names, stem if len(ops) == 1 else None)
+            heading = _Heading(name, replace(origin, line=op.line), self.seed)
+            self.cases.extend(read_cases(op, cases, heading))
         self.faults += log.faults
 
 
@@ -381,7 +373,6 @@ def _fill_op_type(op: Written) -> object:
 DEFAULT_CASE = "default"
 
 
-# The keys of a spec that a case has as they are written, under the same name.
 @dataclass(frozen=True)
 class _Heading:
     """An op's name and place, and the seed that overrides its own; `None` where none does."""

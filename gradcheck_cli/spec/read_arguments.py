@@ -35,17 +35,19 @@ Result = TypeVar("Result")
 Tensors = InputModel | list[InputModel] | None
 Read = tuple[Form, tuple[InputSpec, ...]]
 
-# The value of a generator's key -> its arguments, as plain data that can be pickled.
-_ARGUMENTS: dict[str, Callable[[Any], dict[str, object]]] = {
-    "value": lambda value: {"value": value},
-    "file": lambda name: dict(zip(("path", "key"), constraints.split_file(name), strict=True)),
-    "choices": lambda values: {"values": tuple(values)},
-    "probability": lambda chance: {"probability": 0.5 if chance is True else float(chance)},
-    "side": lambda side: {"side": side},
-    "name": lambda name: {"name": name},
-    "switch": lambda _: {},
-    "numbers": dict,
-}
+
+def _arguments_of(kind: str, value: Any) -> dict[str, object]:  # noqa: ANN401 (what is written)
+    """Return a generator's arguments as plain data that can be pickled."""
+    if kind == "file":
+        return dict(zip(("path", "key"), constraints.split_file(value), strict=True))
+    if kind == "choice":
+        return {"values": tuple(value)}
+    if kind == "bool":
+        return {"probability": 0.5 if value is True else float(value)}
+    if isinstance(value, Strict):  # its numbers
+        return dict(value)
+    names = {"value": "value", "triangular": "side"}
+    return {names[kind]: value} if kind in names else {}
 
 
 class Setting(NamedTuple):
@@ -75,7 +77,7 @@ def _read_input(setting: Setting, name: str, node: Written, model: InputModel) -
         )
     kind, value = next(iter(model.sources.items()), ("default", None))
     dtype = model.dtype or _own_dtype(model) or setting.dtype or DEFAULT_DTYPE
-    source = Source(kind, _ARGUMENTS[SOURCES[kind].takes](value))
+    source = Source(kind, _arguments_of(kind, value))
     _require_family(kind, dtype, node)
     checks = constraints.LiteralChecks(node, dtype)
     shape = tuple(model.shape) if model.shape is not None else None

@@ -7,8 +7,7 @@ needs neither pydantic nor numpy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 # How TensorFlow runs an op; `features/modes` opens all but graph.
@@ -44,6 +43,7 @@ DTYPE_KINDS = {
 # Keys that were in the format once, and what to use instead.
 FORMER_KEYS = {
     "budget": "It is an option now: gradcheck run --budget",
+    "generator": "It isn't drawn any more: draw in the forward from a drawn input, or write a file",
     "orthogonal": "It isn't drawn any more: make it in the forward, from the QR of a drawn matrix",
     "permutation": "It isn't drawn any more: write a value, or draw with uniform and min_gap, without ties",
 }
@@ -148,26 +148,9 @@ CORRUPTIONS = {
 
 
 @dataclass(frozen=True)
-class Number:
-    """A number that a generator takes."""
-
-    kind: str  # "real", "integer", or "positive"
-    about: str  # its line of documentation
-    default: float | None = None  # the default, if it may be left out
-    example: float | None = None  # an example, if it may not
-
-
-@dataclass(frozen=True)
 class Generator:
     """A source of an input's values; each is a key of an input."""
 
-    about: str  # its line of documentation
-    examples: tuple[object, ...] = (True,)  # examples of what is written under the key
-    # what is written there: "value", "file", "choices", "probability", "side", "name", a "switch" that is on,
-    # or a mapping of "numbers"
-    takes: str = "switch"
-    numbers: Mapping[str, Number] = field(default_factory=dict)  # these numbers, by key
-    about_numbers: str = ""  # the documentation of these numbers together
     # the kinds of dtype that it can fill; empty for any kind that its values fit
     families: tuple[str, ...] = ()
     dtype: str = ""  # the dtype of an input that names none; empty for the case's
@@ -182,100 +165,26 @@ class Generator:
 
 
 _INEXACT = ("float", "complex")
+_NUMBERS = (*_INEXACT, "integer")
 GENERATORS = {
-    "value": Generator(
-        "Values: a scalar broadcasts; complex numbers are text such as 1+2j.",
-        (0.5, [1, 2]),
-        "value",
-        is_fixed=True,
-    ),
-    "file": Generator(
-        "Values from a file beside the spec.", ("data.npz:weights", "data.npy"), "file", is_fixed=True
-    ),
-    "uniform": Generator(
-        "Draw uniformly.",
-        ({"low": -2, "high": 2},),
-        "numbers",
-        {
-            "low": Number("real", "Lower end of the range.", example=-2.0),
-            "high": Number("real", "Upper end of the range.", example=2.0),
-        },
-        "Uniform between `low` and `high`.",
-        families=_INEXACT,
-        is_elementwise=True,
-        is_continuous=True,
-    ),
-    "normal": Generator(
-        "Draw from a normal distribution.",
-        ({"mean": 0, "stddev": 2},),
-        "numbers",
-        {
-            "mean": Number("real", "Mean; default 0.", default=0.0),
-            "stddev": Number("positive", "Standard deviation; default 1.", default=1.0),
-        },
-        "Normal distribution.",
-        families=_INEXACT,
-        is_elementwise=True,
-        is_continuous=True,
-    ),
-    "integers": Generator(
-        "Draw whole numbers; high is excluded.",
-        ({"low": 0, "high": 10},),
-        "numbers",
-        {
-            "low": Number("integer", "Smallest value.", example=0),
-            "high": Number("integer", "End of the range, excluded as in NumPy.", example=10),
-        },
-        "Whole numbers from `low` up to, but not including, `high`.",
-        families=(*_INEXACT, "integer"),
-        is_elementwise=True,
-    ),
-    "choice": Generator("Draw from these values.", ([-1, 1],), "choices", is_elementwise=True),
-    "bool": Generator(
-        "Draw booleans: true for fair ones, or the probability of true.",
-        (True, 0.3),
-        "probability",
-        families=("bool",),
-        dtype="bool",
-    ),
-    "one_hot": Generator(
-        "A single 1 along the last axis, at random.",
-        families=(*_INEXACT, "integer"),
-        least_rank=1,
-        can_mirror=False,
-    ),
-    "spd": Generator(
-        "Symmetric (Hermitian) positive definite, well conditioned.",
-        families=_INEXACT,
-        least_rank=2,
-        is_square=True,
-    ),
-    "triangular": Generator(
-        "Triangular with a diagonal away from 0.",
-        ("lower",),
-        "side",
-        families=_INEXACT,
-        least_rank=2,
-        can_mirror=False,
-    ),
-    "probabilities": Generator(
-        "Positive, with sum 1 along the last axis.", families=("float",), least_rank=1, can_mirror=False
-    ),
-    "generator": Generator(
-        "Draw by a generator of an installed package, by its entry point's name.",
-        ("heavy_tailed",),
-        "name",
-        families=(*_INEXACT, "integer", "bool"),
-    ),
+    "value": Generator(is_fixed=True),
+    "file": Generator(is_fixed=True),
+    "uniform": Generator(_INEXACT, is_elementwise=True, is_continuous=True),
+    "normal": Generator(_INEXACT, is_elementwise=True, is_continuous=True),
+    "integers": Generator(_NUMBERS, is_elementwise=True),
+    "choice": Generator(is_elementwise=True),
+    "bool": Generator(("bool",), "bool"),
+    "one_hot": Generator(_NUMBERS, least_rank=1, can_mirror=False),
+    "spd": Generator(_INEXACT, least_rank=2, is_square=True),
+    "triangular": Generator(_INEXACT, least_rank=2, can_mirror=False),
+    "probabilities": Generator(("float",), least_rank=1, can_mirror=False),
 }
 # Other sources of values, which can't be written in a spec.
 SOURCES = {
     **GENERATORS,
-    "default": Generator(
-        "Normal, integers from 0 to 9, or fair booleans.", families=(*_INEXACT, "integer", "bool")
-    ),
-    "places": Generator("Distinct places of a sparse tensor's nonzeros."),
-    "variable": Generator("The value of a variable of the forward.", is_fixed=True),
+    "default": Generator((*_NUMBERS, "bool")),  # normal, integers from 0 to 9, or fair booleans
+    "places": Generator(),  # distinct places of a sparse tensor's nonzeros
+    "variable": Generator(is_fixed=True),  # the value of a variable of the forward
 }
 
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import gradcheck_cli
-from gradcheck_cli.results import FAILING, UNDECIDED, Status
+from gradcheck_cli.results import FAILING, UNDECIDED, Status, find_unchecked
 from tests.acceptance.acceptance_root import ROOT
 
 pytest_plugins = ["pytester"]
@@ -179,7 +179,11 @@ def test_the_pytest_plugin_fails_what_run_fails(pytester, spec, monkeypatch):
         (pytester.path / file.name).write_text(file.read_text())
     (pytester.path / "ops.gradcheck.yaml").write_text(spec.read_text())
     pytester.makepyprojecttoml("[tool.pytest.ini_options]\n")
-    bad = {case.op for case in gradcheck_cli.check(spec).cases if str(case.status) in FAILS}
+    cases = gradcheck_cli.check(spec).cases
+    bad = {case.op for case in cases if str(case.status) in FAILS} | {
+        case.op for case in find_unchecked(cases)
+    }
+    assert "skipped" in bad  # nothing of it is checked, so that a run of it ends with 3
     done = pytester.runpytest_subprocess("--gradcheck", "-v")
     items = [line.split("::") for line in done.outlines if "::" in line and " FAILED" in line]
     assert {item[1] for item in items} == bad

@@ -156,7 +156,7 @@ ops:
   - {{op: no_device, device: 'GPU:7', {PRODUCT}}}
   - {{op: nothing, pairs: {{'*': {{expect: skip, reason: by hand}}}}, {PRODUCT}}}
   - {{op: one_pair, pairs: {{dy/dw: skip}}, {PRODUCT}}}
-  - {{op: other_version, tensorflow: '<2', {PRODUCT}}}
+  - {{op: other_version, tensorflow: '<2.17', {PRODUCT}}}
   - {{op: one_mode, modes: [graph, xla], {NUMPY}}}
   - {{op: no_mode, modes: [xla], {NUMPY}}}
 """

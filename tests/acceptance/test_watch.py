@@ -120,7 +120,9 @@ def test_the_exit_code_is_that_of_what_is_known_last(watching):
     assert watching.stop() == 1
 
 
-@pytest.mark.parametrize("option", [("-x",), ("--format", "json"), ("-j", "0"), ("--report", "json=a.json")])
+@pytest.mark.parametrize(
+    "option", [("-x",), ("--format", "json"), ("-j", "0"), ("--report", "json=a.json"), ("--search", "9")]
+)
 def test_options_that_have_an_end_in_mind_are_refused(tmp_path, option):
     done = subprocess.run(
         [sys.executable, "-m", "gradcheck_cli", "run", "--watch", *option],
@@ -131,36 +133,3 @@ def test_options_that_have_an_end_in_mind_are_refused(tmp_path, option):
     )
     assert done.returncode == 2
     assert "exclude each other" in done.stderr
-
-
-RARE = """
-import tensorflow as tf
-
-@tf.custom_gradient
-def rare(x):
-    return x * x, lambda upstream: upstream * tf.where(x > {limit}, 3.0 * x, 2.0 * x)
-"""
-
-
-def test_it_searches_while_nothing_changes_and_stops_as_something_does(tmp_path):
-    (tmp_path / "specs").mkdir()
-    (tmp_path / "watched.py").write_text(RARE.format(limit="1e9"))  # which no search comes to
-    (tmp_path / "specs" / "rare.yaml").write_text(SPEC.format(op="rare", module="watched"))
-    watching = Watching(tmp_path, "--search", "200")
-    try:
-        first = watching.until(r"searching 1 until a file changes")
-        assert "1 checked in" in first
-        watching.write("watched.py", RARE.format(limit="5.5"))
-        second = watching.until(r"searching 1 until")
-        assert "-- watched.py changed" in second
-        assert "searched" not in second  # the first search didn't come to its end
-        third = watching.until(r"searched 1: 1 not right")
-        assert "MISMATCH" in third
-        assert "right at the sample points" in " ".join(third.split())
-        watching.write("watched.py", RARE.format(limit="1e9"))
-        watching.until(r"all 1 right")
-        assert watching.stop() == 0
-    finally:
-        watching.process.kill()
-        watching.process.wait()
-        watching.process.stdout.close()

@@ -25,11 +25,9 @@ VALUES = {
     "max-time": ("3.5", "4.5"),
     "cache-dir": ("c1", "c2"),
     "format": ("json", "junit"),
-    "select": ("GC212", "GC2"),
     "ignore": ("GC212", "GC2"),
     "report": ("json=a.json", "junit=b.xml"),
     "cov": ("pkg", "other"),
-    "cov-report": ("term-missing", "json:a.json"),
     "cov-fail-under": ("90.0", "80.0"),
     "branch-fail-under": ("90.0", "80.0"),
     "baseline": ("a.lock", "b.lock"),
@@ -45,7 +43,7 @@ VALUES = {
     "timeout": ("3.5", "4.5"),
     "memory": ("1GiB", "2GiB"),
     "isolate": (True, False),
-    "on": ("dask", "dask://host:8786"),
+    "on": ("dask://other:8786", "dask://host:8786"),
     "allow-version-skew": (True, False),
     "durations": ("3", "4"),
     "quiet": (True, False),
@@ -131,13 +129,12 @@ def test_what_is_configured_holds(project, invoke, engine):
 
 
 def test_paths_start_at_the_file(project, invoke, tmp_path, monkeypatch):
-    project('report = ["json=out.json", "github"]\nbaseline = "g.lock"\ncov-report = "json:c.json"')
+    project('report = ["json=out.json", "github"]\nbaseline = "g.lock"')
     (tmp_path / "sub").mkdir()
     monkeypatch.chdir(tmp_path / "sub")
     result = invoke("run", "--show-config")
     assert "json=../out.json github" in result.out
     assert "../g.lock" in result.out
-    assert "json:../c.json" in result.out
     assert invoke("run").err.startswith("../g.lock: can't be read")
 
 
@@ -267,11 +264,10 @@ def test_specs_of_two_libraries_are_refused_together(monorepo, invoke):
     assert invoke("run", "--config", "nowhere.toml").err == "--config: there is no file 'nowhere.toml'\n"
 
 
-@pytest.mark.parametrize("arguments", [("--no-baseline",), ("--baseline", "")])
-def test_a_configured_baseline_can_be_left_away(project, invoke, arguments):
+def test_a_configured_baseline_can_be_left_away(project, invoke):
     project("baseline = 'missing.lock'")
     assert "missing.lock: can't be read" in invoke("run").err
-    assert "missing.lock" not in invoke("run", *arguments).err
+    assert "missing.lock" not in invoke("run", "--no-baseline").err
 
 
 def test_mutate_takes_how_cases_run_from_the_settings_nearest_to_its_specs(monorepo, invoke, monkeypatch):

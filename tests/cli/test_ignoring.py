@@ -1,9 +1,8 @@
-"""`--select` and `--ignore`: what may be left out, what always counts, and that nothing of it looks green."""
+"""`--ignore`: what may be left out, what always counts, and that nothing of it looks green."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 
@@ -46,35 +45,24 @@ NOISE, JUMP, ZERO = ((Status.INCONCLUSIVE, why) for why in ("noise", "jump", "al
         ("--ignore GC21", MAY_BE - {"GC200", "GC202", "GC203", "GC204", "GC220", "GC221", "GC222"}),
         ("--ignore GC2", MAY_BE),
         ("--ignore GC", MAY_BE),
-        ("--select GC1", MAY_BE),
-        ("--select GC212", MAY_BE - {"GC212"}),
-        ("--select GC1,GC212", MAY_BE - {"GC212"}),
-        ("--select GC2", set()),
-        ("--select GC2 --ignore GC212", {"GC212"}),
-        ("--select GC212 --ignore GC212", MAY_BE),
     ],
 )
 def test_what_is_left_out(options, ignored):
-    words = options.split()
-    values = {
-        name: [value for key, value in pairwise(words) if key == name] for name in ("--select", "--ignore")
-    }
-    assert read_ignored(values["--select"], values["--ignore"]).numbers == ignored
+    assert read_ignored(options.split()[1::2]).numbers == ignored
 
 
 @pytest.mark.parametrize("code", [code.number for code in CODES if code.number not in MAY_BE])
 def test_all_other_codes_always_count(code):
-    assert read_ignored([], ["GC2"]).numbers.isdisjoint({code})
+    assert read_ignored(["GC2"]).numbers.isdisjoint({code})
     with pytest.raises(UsageError, match=rf"{code}' always counts.*gradcheck explain {code}"):
-        read_ignored([], [code])
+        read_ignored([code])
 
 
-@pytest.mark.parametrize("option", ["--select", "--ignore"])
 @pytest.mark.parametrize("text", ["GC999", "noise", "", "GC212,,GC213", "212", "GC2*"])
-def test_a_code_that_doesnt_exist_is_refused(invoke, engine, option, text):
-    result = invoke("run", option, text)
+def test_a_code_that_doesnt_exist_is_refused(invoke, engine, text):
+    result = invoke("run", "--ignore", text)
     assert result.code == 2
-    assert f"{option}: no code begins with" in result.err
+    assert "--ignore: no code begins with" in result.err
     assert "cases" not in engine.asked
 
 
@@ -83,13 +71,11 @@ def test_a_code_that_doesnt_exist_is_refused(invoke, engine, option, text):
     [
         ({"a": PASS, "b": NOISE}, "", (3, "1 passed, 1 inconclusive")),
         ({"a": PASS, "b": NOISE}, "--ignore GC212", (0, "1 passed, 1 ignored")),
-        ({"a": PASS, "b": NOISE}, "--select GC1", (0, "1 passed, 1 ignored")),
         ({"a": PASS, "b": NOISE, "c": JUMP}, "--ignore GC212", (3, "1 passed, 1 inconclusive, 1 ignored")),
-        ({"a": PASS, "b": NOISE, "c": JUMP}, "--select GC212", (3, "1 passed, 1 inconclusive, 1 ignored")),
         # What is wrong, couldn't be checked or wasn't tested counts whatever is ignored beside it.
         ({"a": WRONG, "b": NOISE}, "--ignore GC2", (1, "1 mismatched, 1 ignored")),
-        ({"a": WRONG, "b": PASS}, "--select GC2", (1, "1 passed, 1 mismatched")),
-        ({"a": ERROR, "b": PASS}, "--select GC1 --ignore GC2", (3, "1 passed, 1 error")),
+        ({"a": WRONG, "b": PASS}, "--ignore GC2", (1, "1 passed, 1 mismatched")),
+        ({"a": ERROR, "b": PASS}, "--ignore GC2", (3, "1 passed, 1 error")),
         ({"a": ZERO, "b": PASS}, "--ignore GC2", (3, "1 passed, 1 inconclusive")),
         # If nothing is left, nothing was tested.
         ({"a": NOISE}, "--ignore GC212", (3, "1 ignored")),

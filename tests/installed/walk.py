@@ -82,7 +82,7 @@ def steps() -> list[Step]:
     """Return the command lines. The first of each command has a process of its own."""
     drawing = Step("show right.yaml --pair dy/dx --plot right.png", 0)
     drawing_svg = Step("show wrong.yaml --pair dy/dx --plot wrong.svg", 0)
-    cluster = Step("run wrong.yaml -q -j 1 --on dask", 1)
+    cluster = Step("run wrong.yaml -q --on dask://127.0.0.1:1", 3, "no Dask scheduler answers")
     if lacks("matplotlib"):
         told = 'drawing needs matplotlib, which isn\'t installed: pip install "gradcheck-cli[plot]"'
         drawing, drawing_svg = drawing._replace(code=2, told=told), drawing_svg._replace(code=2, told=told)
@@ -99,10 +99,8 @@ def steps() -> list[Step]:
         Step("run right.yaml -j 0 --baseline right.lock --durations 3 -v", 0),
         Step("run wrong.yaml -j 0 --update-baseline wrong.lock --accept", 1, "known faults"),
         Step("run wrong.yaml -j 0 --baseline wrong.lock", 0, "known GC512"),
-        Step(
-            "run right.yaml -j 0 --cov walked --cov-report term-missing --cov-fail-under 100", 3, "wrong_cube"
-        ),
-        Step("run right.yaml -j 0 --cov walked --cov-report json:cov.json --cov-report markdown:cov.md", 0),
+        Step("run right.yaml -j 0 --cov walked --cov-fail-under 100", 3, "wrong_cube"),
+        Step("run right.yaml -j 0 --cov walked", 0, "wrong_cube"),
         *(
             Step(f"run {name}.yaml -j 0 --format {form}", code)
             for form in ("json", "junit", "github", "markdown", "sarif", "concise", "html")
@@ -117,11 +115,10 @@ def steps() -> list[Step]:
         *(Step(f"validate bad.yaml --format {form}", 2) for form in ("table", "json", "github", "sarif")),
         Step("list Relu", 0, "Relu"),
         Step("list Relu --format json", 0),
-        Step("list Relu --format csv --specs right.yaml", 0),
+        Step("list Relu --specs right.yaml", 0),
         Step("show wrong.yaml --pair dy/dx", 0, "analytic"),
         Step("show right.yaml --pair dy/dx --format json", 0),
         Step("show wrong.yaml --pair dy/dx --plot wrong_pair.html", 0),
-        Step("show wrong.yaml --pair dy/dx --plot -", 0),
         drawing,
         drawing_svg,
         Step("trace wrong.yaml", 0),
@@ -132,7 +129,6 @@ def steps() -> list[Step]:
         Step("search right.yaml --seconds 1 -j 0 --format json", 0),
         Step("mutate right.yaml", 0, "caught"),
         Step("mutate wrong.yaml -j 0 --format json", 3),
-        Step("mutate right.yaml -j 0 --format csv", 0),
         Step("merge right.json wrong.json", 1, "1 mismatched"),
         Step(f"merge right.json {ALL_REPORTS}".replace("%", "merged"), 0),
         *(
@@ -143,7 +139,6 @@ def steps() -> list[Step]:
         Step("diff right.json right.json", 0),
         Step("diff right.json worse.json", 1),
         Step("diff right.json worse.json --format json", 1),
-        Step("diff right.json worse.json --format html", 1),
         Step("explain GC101", 0, "GC101"),
         Step("explain", 0, "GC401"),
         Step("schema", 0),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from gradcheck_cli.results import Figure, HeatMap, Ladder, PathOp
+from gradcheck_cli.results import Figure, HeatMap, Ladder
 
 STEPS = tuple(0.5 * 0.25**rung for rung in range(24))
 
 
-def tanh_figure(size=6, wrong=5, name="y", *, path=True):
+def tanh_figure(size=6, wrong=5, name="y"):
     """Return the figure of a diagonal Jacobian of tanh, of which one element is off by half."""
     slopes = [1 - math.tanh(0.3 * row) ** 2 for row in range(size)]
     numeric = tuple(
@@ -53,16 +53,4 @@ def tanh_figure(size=6, wrong=5, name="y", *, path=True):
         1e-6,
         2.0**-15,
     )
-    ops = (
-        PathOp("MatMul", "MatMul", "_MatMulGrad at math_grad.py:1700", "passed", reads=(-1,)),
-        PathOp(
-            "Tanh",
-            "Tanh",
-            "bad_tanh_grad at ops.py:12",
-            "mismatched",
-            "it is 1.5 times the derivative",
-            reads=(0,),
-            is_last=True,
-        ),
-    )
-    return Figure(0, (size, size), drawn, ladder, ops if path else ())
+    return Figure(0, (size, size), drawn, ladder)

@@ -1,11 +1,8 @@
-"""One line for each thing found, for grep; and blocks for a terminal."""
+"""One line for each thing found, for grep."""
 
 from __future__ import annotations
 
 from gradcheck_cli.features.exchange.concise import to_concise
-from gradcheck_cli.features.page.jacobian_text import heat_lines
-from gradcheck_cli.reporting.terminal import layout
-from tests.reporting.figures import tanh_figure
 from tests.support.flat_results import altered
 
 CONCISE = """\
@@ -26,9 +23,3 @@ def test_each_finding_is_one_line(report):
 def test_a_name_with_line_breaks_stays_on_its_line(report):
     case = altered(report.cases[1], op="two\nlines\x1b[31m")
     assert len(to_concise(altered(report, cases=(case,))).splitlines()) == 4
-
-
-def test_a_heat_map_in_letters():
-    text = layout.plain(heat_lines(tanh_figure(4, 3).map))
-    assert "  y[3]  ...x\n" in text
-    assert "x[0] to x[3]" in text

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gradcheck_cli.features.coverage.measure import branch_lines, coverage_lines, missing_lines
+from gradcheck_cli.features.coverage.measure import branch_lines, coverage_lines
 from gradcheck_cli.features.exchange.annotations import to_github
 from gradcheck_cli.features.exchange.markdown import to_markdown
 from gradcheck_cli.gate import Branch, CoverageStatus, GradientCoverage, GradientRun, WrittenGradient
@@ -82,13 +82,12 @@ def test_a_share_of_gradients(report, passed, least, code):
     assert altered(report, cases=(passed,), coverage=altered(COVERAGE, fail_under=least)).exit_code == code
 
 
-def test_lines_name_what_is_asked_for():
+def test_lines_name_what_is_not_covered():
     head = "hand-written gradients of pkg: 1 of 2 covered (50.0 %), 1 excused"
     missing = (
         "  missing  pkg:g  pkg.py:9\n    no case reaches it\n  excused  pkg:h  pkg.py:14\n    gpu: none\n"
     )
-    assert layout.plain(coverage_lines(COVERAGE, 110)) == f"{head}\n"
-    assert layout.plain(missing_lines(COVERAGE, 110)) == missing
+    assert layout.plain(coverage_lines(COVERAGE, 110)) == f"{missing}{head}\n"
     too_few = layout.plain(coverage_lines(altered(COVERAGE, fail_under=51), 110))
     assert too_few == f"{missing}{head}, --cov-fail-under 51 isn't reached\n"
 

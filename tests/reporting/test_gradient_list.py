@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import csv
-import io
 import json
 from dataclasses import dataclass
 
-from gradcheck_cli.features.coverage.list_command import gradients_csv, gradients_json, gradients_table
+from gradcheck_cli.features.coverage.list_command import gradients_json, gradients_table
 from gradcheck_cli.reporting.terminal import layout
 
 
@@ -56,14 +54,6 @@ def test_a_narrow_table_folds():
     lines = layout.plain(gradients_table(ENTRIES, SPECS, op_types=1, width=60)).splitlines()[:-1]
     assert max(map(len, lines)) <= 60
     assert "    specs/a.yaml:1 specs/b.yaml:7" in lines
-
-
-def test_csv_reads_back():
-    rows = list(csv.DictReader(io.StringIO(gradients_csv(ENTRIES, SPECS))))
-    assert [row["op_type"] for row in rows] == ["MatMul", "Rank", "ops:f"]
-    assert rows[0]["specs"] == "specs/a.yaml:1 specs/b.yaml:7"
-    assert rows[0]["function"] == "tensorflow.python.ops.math_grad:_MatMulGrad"
-    assert rows[1]["line"] == ""
 
 
 def test_json_reads_back():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 
 import pytest
@@ -11,7 +9,6 @@ import pytest
 from gradcheck_cli.features.mutation.mutate_command import (
     Tally,
     case_lines,
-    mutants_csv,
     mutants_json,
     tally_lines,
 )
@@ -123,9 +120,3 @@ def test_json_reads_back():
     failed = report(case(status=Status.ERROR, error=CaseError("forward", "it raised.")))
     (entry,) = json.loads(mutants_json(failed))["untried"]
     assert entry["reason"] == "not tried: forward: it raised."
-
-
-def test_csv_reads_back():
-    rows = list(csv.DictReader(io.StringIO(mutants_csv(ALL))))
-    assert [row["outcome"] for row in rows] == ["caught", "missed", "undecided"]
-    assert rows[2]["order"] == "2"

@@ -5,14 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gradcheck_cli.running.local_workers import LocalWorkers
-from gradcheck_cli.running.run_loop import Ended, Started, Waited
-from gradcheck_cli.spec.load import load_mapping
+from gradcheck_cli.running.run_loop import Waited
 
 pytestmark = pytest.mark.once
 
@@ -75,21 +73,6 @@ def test_a_server_leaves_nothing_however_it_ends(workers, temporary):
     workers.close()
     workers.close()
     assert list(temporary.iterdir()) == []
-
-
-def test_what_is_stopped_ends_and_other_cases_may_run_then(workers, temporary, monkeypatch):
-    monkeypatch.chdir(Path(__file__).parent)
-    spec = {"op": "by_hand", "forward": "work_functions:tanh_by_hand", "inputs": {"x": {"shape": [4]}}}
-    (case,) = load_mapping(spec)
-    other = replace(case, name="other")
-    running = workers.run([case, other])
-    next(event for event in running if isinstance(event, Started))
-    workers.stop()
-    assert list(workers.run([])) == []
-    ended = [event for event in workers.run([other]) if isinstance(event, Ended)]
-    assert [event.result.status.value for event in ended] == ["passed"]
-    (folder,) = temporary.iterdir()  # of processes: that of one goes with it
-    assert list(folder.iterdir()) == []
 
 
 def test_nothing_is_left_of_a_server_that_is_killed_during_the_import(workers, temporary):

@@ -85,7 +85,7 @@ def feature_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command("run", cls=RunCommand)
-@click.argument("paths", nargs=-1, type=SpecPath(), shell_complete=hooks.completing("spec_files"))
+@click.argument("paths", nargs=-1, type=SpecPath())
 @selection_options
 @case_options
 @report_options
@@ -200,7 +200,7 @@ def _run(ctx: click.Context, options: RunOptions, folders: Sequence[str], began:
     for part in parts:
         report = part.add_to(report)
     write_history(selection.cache_folder, report)
-    unwritten = _print_end(report, options.form, options.verbosity, parts)
+    unwritten = _print_end(report, options.form, options.verbosity)
     unwritten = max(unwritten, *(part.write(report) for part in parts), 0)
     return write_reports(options.reports, options.form, report) or unwritten
 
@@ -233,7 +233,7 @@ def _lines_of(verbosity: Verbosity, policy: Policy) -> Callable[[CaseResult], Se
     return lines_of
 
 
-def _print_end(report: Report, form: str, verbosity: Verbosity, parts: Sequence[hooks.RunPart]) -> int:
+def _print_end(report: Report, form: str, verbosity: Verbosity) -> int:
     """Print the end of the output, or the whole report in another form than a table.
 
     Returns 0, or the exit code of a report that can't be printed.
@@ -246,7 +246,6 @@ def _print_end(report: Report, form: str, verbosity: Verbosity, parts: Sequence[
 
     width = terminal_width()
     lines = [] if verbosity.quiet else failed_lines(report, width)
-    lines += [line for part in parts for line in part.lines(report, width)]
     lines += closing_lines(report, width, verbose=verbosity.verbose, durations=verbosity.durations)
     print_lines(lines)
     return 0

@@ -16,7 +16,7 @@ FORMATS = {name: form for name, form in hooks.formats().items() if form.of_fault
 
 
 @click.command("validate")
-@click.argument("paths", nargs=-1, type=SpecPath(), shell_complete=hooks.completing("spec_files"))
+@click.argument("paths", nargs=-1, type=SpecPath())
 @click.option(
     "--format",
     "form",

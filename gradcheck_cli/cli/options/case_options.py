@@ -154,7 +154,7 @@ def picking_options(text: str) -> Callable[..., Any]:
     return option_group(
         "picked",
         PickedCases,
-        click.argument("spec", type=SpecPath(), shell_complete=hooks.completing("spec_files")),
+        click.argument("spec", type=SpecPath()),
         click.option(
             "--pair",
             metavar="dOUT/dIN",

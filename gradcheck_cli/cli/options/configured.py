@@ -170,7 +170,6 @@ def option_group(name: str, kind: type, *options: Callable[[Function], Function]
 _NEVER = ("point", "help", "config", "show-config", "collect-only", "no-baseline", "accept")
 _PREFIX = "GRADCHECK_"
 _COMMAND_LINE = "command line"
-_BEFORE_FILE = {"reports": "=", "cov_report": ":"}  # the separator between a report's kind and its file
 
 
 class ConfiguredCommand(click.Command):
@@ -306,7 +305,7 @@ class RunCommand(ConfiguredCommand):
         ),
         ("How they are checked", "seed modes device power budget require search strict strict_precision"),
         ("When to end", "stop_first max_failures max_time is_watching"),
-        ("What is reported", "select ignore form reports durations quiet verbose"),
+        ("What is reported", "ignore form reports durations quiet verbose"),
         ("Processes", "jobs isolate timeout memory cluster allow_version_skew"),
     )
 
@@ -348,14 +347,14 @@ def _value(settings: Settings, key: str, option: click.Option, value: object) ->
     texts = [str(item) for item in values]
     if isinstance(option.type, click.Path):
         texts = [settings.resolve_path(text) for text in texts]
-    elif option.name in _BEFORE_FILE:
-        texts = [_report(settings, text, _BEFORE_FILE[option.name]) for text in texts]
+    elif option.name == "reports":
+        texts = [_report(settings, text) for text in texts]
     return texts if option.multiple else texts[0]
 
 
-def _report(settings: Settings, text: str, mark: str) -> str:
-    kind, separator, file = text.partition(mark)
-    return f"{kind}{mark}{settings.resolve_path(file)}" if separator and file else text
+def _report(settings: Settings, text: str) -> str:
+    kind, separator, file = text.partition("=")
+    return f"{kind}={settings.resolve_path(file)}" if separator and file else text
 
 
 def _text(value: object) -> str:

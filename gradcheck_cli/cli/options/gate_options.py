@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 class GateOptions:
     """What counts as a failure."""
 
-    select: tuple[str, ...]
     ignore: tuple[str, ...]
     strict: bool
     strict_precision: bool
@@ -42,18 +41,12 @@ class GateOptions:
         """
         from gradcheck_cli.reporting.codes import read_ignored
 
-        return read_ignored(self.select, self.ignore)
+        return read_ignored(self.ignore)
 
 
 gate_options = option_group(
     "gate",
     GateOptions,
-    click.option(
-        "--select",
-        multiple=True,
-        metavar="CODE",
-        help="Of undecided pairs, count only those with this code.",
-    ),
     click.option(
         "--ignore",
         multiple=True,

@@ -29,7 +29,6 @@ from gradcheck_cli.running.limits import (
     default_memory,
     hold_to_one_thread,
     size_of,
-    usable_cores,
 )
 
 if TYPE_CHECKING:
@@ -37,8 +36,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.running.run_loop import Workers
 
 
-_SCHEDULER = re.compile(r"dask://(?P<address>[^/\s]+:\d+)/?")
-_LOCAL_CLUSTER = "dask"  # on this machine
+_SCHEDULER = re.compile(r"dask://[^/\s]+:\d+/?")
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class WorkerOptions:
     isolate: bool  # whether each case has its own process, instead of each document
     timeout: float | None  # seconds for a case
     memory: int | None  # bytes for a process
-    cluster: str | None  # the Dask cluster; `None` for processes of this machine
+    cluster: str | None  # the Dask scheduler, dask://HOST:PORT; `None` for processes of this machine
     allow_version_skew: bool  # whether versions there may differ
 
 
@@ -61,8 +59,8 @@ def _size(value: str) -> int:
 
 
 def _cluster(value: str) -> str:
-    if value != _LOCAL_CLUSTER and _SCHEDULER.fullmatch(value) is None:
-        raise click.BadParameter(f"must be dask://HOST:PORT, or dask, but got '{value}'.")
+    if _SCHEDULER.fullmatch(value) is None:
+        raise click.BadParameter(f"must be dask://HOST:PORT, but got '{value}'.")
     return value
 
 
@@ -96,7 +94,7 @@ worker_options = option_group(
         "cluster",
         metavar="CLUSTER",
         type=_cluster,
-        help="Run on a Dask cluster, with the scheduler at dask://HOST:PORT; dask: start one here.",
+        help="Run on a Dask cluster, with the scheduler at dask://HOST:PORT.",
     ),
     click.option(
         "--allow-version-skew",
@@ -162,14 +160,11 @@ def _start_in_process(ctx: click.Context, options: WorkerOptions) -> Workers:
 def _start_in_cluster(
     ctx: click.Context, options: WorkerOptions, address: str, output: Path | None
 ) -> Workers:
-    scheduler = _SCHEDULER.fullmatch(address)
-    asked_now = ctx.get_parameter_source("jobs") is ParameterSource.COMMANDLINE
-    if scheduler is not None and asked_now:
+    if ctx.get_parameter_source("jobs") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--jobs is what a cluster has: its workers, with their --nthreads.", ctx)
     workers: Workers | None = hooks.ask(
         "start_in_cluster",
-        "" if scheduler is None else scheduler["address"],
-        usable_cores() if options.jobs is None else options.jobs,
+        address.removeprefix("dask://").rstrip("/"),
         _limits(options, None),
         {"isolate": options.isolate, "allow_version_skew": options.allow_version_skew},
         output,
@@ -186,14 +181,13 @@ FORMS = ", ".join(f"{kind}=FILE" for kind in TO_FILES) + (" or github" if "githu
 
 @dataclass(frozen=True)
 class ReportTarget:
-    """One `--report` or `--cov-report`: its kind, its file, and what stands between; `None` for no file."""
+    """One `--report`: its kind, and its file; `None` for no file."""
 
     kind: str
     file: Path | None = None
-    mark: str = "="
 
     def __str__(self) -> str:
-        return self.kind if self.file is None else f"{self.kind}{self.mark}{self.file}"
+        return self.kind if self.file is None else f"{self.kind}={self.file}"
 
 
 def _read_reports(

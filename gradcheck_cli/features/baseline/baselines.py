@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -37,18 +37,11 @@ class BaselineOptions:
     accept: bool
 
 
-class _FileOrNone(click.Path):
-    """A file; none for `--baseline ''`, with which scripts turn a configured one off."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 (click's own)
-        return super().convert(value, param, ctx) if str(value) else None
-
-
 _OPTIONS = (
     click.option(
         "--baseline",
         "against",
-        type=_FileOrNone(dir_okay=False, path_type=Path),
+        type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
         help="Fail (exit 1) where a pair has changed since FILE was recorded: an error grown tenfold, a "
         "pair gone, a tolerance loosened, a gradient changed whose forward didn't.",

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradcheck_cli import hooks
 from gradcheck_cli.features.baseline.lock import Expected, as_in_run, compare, locked_pairs_of
 from gradcheck_cli.gate import BaselineFinding, Change
 from gradcheck_cli.results import FAILING, GREEN, UNDECIDED, CaseResult, Report
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
 @click.option(
-    "--format", "form", type=click.Choice(["table", "json", "html"]), default="table", help="What to print."
+    "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
 )
 @click.pass_context
 def command(ctx: click.Context, /, *, old: Path, new: Path, form: str) -> None:
@@ -50,9 +49,6 @@ def command(ctx: click.Context, /, *, old: Path, new: Path, form: str) -> None:
         content = {"schema_version": 1, "changes": list(findings)}
         content |= {"old": before.facts, "new": after.facts}
         click.echo(write(content, LAYOUTS), nl=False)
-    elif form == "html":
-        sides = (str(old), before), (str(new), after)
-        click.echo(hooks.ask("compare_on_page", *sides, findings, default=""), nl=False)
     else:
         lines = _version_lines((str(old), before), (str(new), after))
         lines += baseline_lines(findings, terminal_width(), title=f"{old} -> {new}")

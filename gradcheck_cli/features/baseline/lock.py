@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os.path import relpath
@@ -420,21 +419,9 @@ def compare(
     """
     findings: list[BaselineFinding] = []
     reported: set[Key] = set()  # a finding about a whole case is reported with the first of its pairs
-    renamed = _find_renamed(old, new, is_expected)
     for key, pair in old.items():
         if pair.since:
             findings += _find_change_of_known(pair, new.get(key), is_expected)
-        elif key in renamed:
-            now = new[renamed[key]]
-            was = " · ".join(
-                old_part for old_part, new_part in zip(key, now.key, strict=True) if old_part != new_part
-            )
-            findings.append(
-                _finding(now, Change.RENAMED, f"was {was}; the gradient and its forward are the same")
-            )
-            findings += [
-                _finding(now, change, message) for change, message in _find_changes(pair, now, breaks=breaks)
-            ]
         elif key in new:
             case = (*key[:-1], "")
             if case not in reported and (less := _describe_less(pair.extent, new[key].extent)):
@@ -445,32 +432,9 @@ def compare(
         elif is_expected(pair):
             findings.append(_finding(pair, Change.VANISHED, f"was checked in {pair.spec}, and no longer is"))
     findings += [
-        _finding(pair, Change.NEW, "isn't in the baseline yet")
-        for key, pair in new.items()
-        if key not in old and key not in renamed.values()
+        _finding(pair, Change.NEW, "isn't in the baseline yet") for key, pair in new.items() if key not in old
     ]
     return tuple(sorted(findings))
-
-
-def _find_renamed(
-    old: Mapping[Key, LockedPair], new: Mapping[Key, LockedPair], is_expected: Callable[[LockedPair], bool]
-) -> dict[Key, Key]:
-    """Find pairs whose op or case has been renamed, by their fingerprints.
-
-    Drawn values depend on the op's name, so this recognises only pairs whose inputs are written down. If
-    several fit, none is chosen.
-    """
-    gone = {key: pair for key, pair in old.items() if key not in new and not pair.since and is_expected(pair)}
-    fresh = {key: pair for key, pair in new.items() if key not in old}
-    fits = {
-        key: [new_key for new_key, now in fresh.items() if _is_alike(pair, now)] for key, pair in gone.items()
-    }
-    claims = Counter(new_key for candidates in fits.values() for new_key in candidates)
-    return {
-        key: candidates[0]
-        for key, candidates in fits.items()
-        if len(candidates) == 1 and claims[candidates[0]] == 1
-    }
 
 
 def _find_change_of_known(
@@ -491,15 +455,6 @@ def is_same_fault(old: LockedPair, now: LockedPair) -> bool:
     """Whether a fault is the one that a baseline holds as known."""
     is_alike = bool(old.since) and (old.status, old.fault) == (now.status, now.fault)
     return is_alike and now.error <= GROWTH * max(old.error, old.noise)
-
-
-def _is_alike(old: LockedPair, new: LockedPair) -> bool:
-    prints = (old.fingerprint, new.fingerprint)
-    is_known = all(
-        fingerprint is not None and fingerprint.analytic and fingerprint.forward for fingerprint in prints
-    )
-    is_same_pair = old.key[2:] == new.key[2:] and old.status is new.status
-    return is_known and is_same_pair and _describe_moves(old, new) == ("", "")
 
 
 def is_same(old: LockedPair, new: LockedPair) -> bool:

@@ -29,11 +29,10 @@ from gradcheck_cli.features.blame.path_blame import (
     PathBlame,
     exit_code_of,
     find_blame,
-    gradient_at,
     sentence,
 )
 from gradcheck_cli.hooks import OpenCase
-from gradcheck_cli.results import FAILING, UNDECIDED, PairResult, PathOp, Status
+from gradcheck_cli.results import FAILING, UNDECIDED, PairResult, Status
 from gradcheck_cli.running.session import check, open_pair, user_code
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.words import BINDINGS
@@ -50,7 +49,6 @@ MOST_PAIRS = 4
 # Seconds of processor time after which no further pair is examined: a case has a time limit, and its
 # explanation must not cost it the verdict.
 LONG = 15.0
-_MOST_OPS = 200  # of a path that is drawn
 
 
 def blame_path(
@@ -292,36 +290,6 @@ def _describe_cut(stops: Sequence[UnheldStop]) -> str:
     return (
         f"a stop_gradient inside the custom gradient at {places} lets the gradient count as constant when it "
         "is differentiated itself; leave it out"
-    )
-
-
-def draw_path(opener: GraphOpener, pair_key: tuple[int, int], sample: int) -> tuple[PathOp, ...]:
-    """Return the ops between output and input with their verdicts, in the order of the forward."""
-    try:
-        blame = blame_path(pair_key[0], [pair_key[1]], [sample], opener).blame
-    except Exception:  # noqa: BLE001 (a path that can't be drawn is left out; the verdict stands)
-        return ()
-    # Blame goes backward. From a long path, the part around the first named op is drawn.
-    ops, last = blame.ops[::-1], len(blame.ops) - 1
-    guilty = next((index for index, op in enumerate(ops) if op.status is Status.MISMATCHED), 0)
-    first = max(0, min(guilty - _MOST_OPS // 2, len(ops) - _MOST_OPS))
-    read_by_others = {read for op in ops for read in op.reads}
-    drawn = range(first, min(first + _MOST_OPS, len(ops)))
-    return tuple(
-        PathOp(
-            op.place.name,
-            op.place.type,
-            gradient_at(op.place.gradient, op.place.file, op.place.line),
-            str(op.status),
-            op.evidence or op.reason,
-            tuple(
-                -1 if read < 0 else last - read - first
-                for read in reversed(op.reads)
-                if read < 0 or last - read in drawn
-            ),
-            last - index not in read_by_others,
-        )
-        for index, op in enumerate(ops[drawn.start : drawn.stop], drawn.start)
     )
 
 

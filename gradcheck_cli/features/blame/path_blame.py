@@ -12,7 +12,7 @@ Alone, an op's pairs are judged as those of a case, at its own operating point.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -275,8 +275,6 @@ class OpVerdict:
     reason: str = ""  # why it is inconclusive
     evidence: str = ""  # its gradient's actual and expected value, where they were seen
     contributes: bool = False  # whether it adds to the whole gradient's error along this path
-    # the ops whose outputs flow into it, by their index on the path; -1 for the path's input
-    reads: tuple[int, ...] = ()
 
     @property
     def is_suspect(self) -> bool:
@@ -444,8 +442,6 @@ class OpOnPath:
     place: OpPlace  # the op's name, type and place
     obstacle: str = ""  # why it can't be differenced by itself; empty where it can
     fault: str = ""  # what is wrong with its gradient's shape or dtype; empty where nothing is
-    # the ops on the path whose outputs flow into it, by their index; -1 for an input of the path
-    reads: tuple[int, ...] = ()
 
 
 class Probe(Protocol):
@@ -542,8 +538,7 @@ def find_blame(path: OpPath, *, seed: int = SEED, each_alone: bool = False) -> B
         for count, index in enumerate(rough):
             verdicts[index] = _judge_op(path, index, findings[index], is_late=count >= _MOST_ALONE)
     agrees = False if whole.is_wrong else None if whole.reason else True
-    ops = tuple(replace(verdicts[index], reads=op.reads) for index, op in enumerate(path.ops))
-    return Blame(ops, agrees, whole.reason)
+    return Blame(tuple(verdicts[index] for index in range(len(findings))), agrees, whole.reason)
 
 
 def _evaluate_probe(path: OpPath, probe: Probe, findings: list[_ProbeFinding], whole: _ProbeFinding) -> None:

@@ -50,22 +50,10 @@ class WalkedPath:
         info = self.walk.source.outputs[self.walk.output]
         passes, _ = self.walk.passes(np.ones(info.shape))
         return tuple(
-            OpOnPath(op_pass.place, self._obstacle(step), self._fault(step, op_pass), self._reads(step))
+            OpOnPath(op_pass.place, self._obstacle(step), self._fault(step, op_pass))
             for op_pass, step in zip(passes, self.walk.steps, strict=True)
             if not step.is_transparent
         )
-
-    def _reads(self, step: Step) -> tuple[int, ...]:
-        """Return the indices of the ops that an op's moving inputs come from; -1 for an input of the path."""
-        passing = {step.op for step in self.walk.steps if step.is_transparent}
-        index_of = {step.op: index for index, step in enumerate(self.steps)}
-        read_indices = []
-        for index in step.gradients:
-            tensor = step.op.inputs[index]
-            while tensor.op in passing and not self.walk.is_source(tensor):
-                tensor = tensor.op.inputs[0]
-            read_indices.append(-1 if self.walk.is_source(tensor) else index_of.get(tensor.op))
-        return tuple(dict.fromkeys(read_index for read_index in read_indices if read_index is not None))
 
     @property
     def precision(self) -> Precision:

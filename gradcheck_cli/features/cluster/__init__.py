@@ -16,12 +16,10 @@ HOOKS = {"start_in_cluster": f"{__name__}:start_in_cluster"}
 
 
 def start_in_cluster(
-    address: str, jobs: int, limits: Limits, settings: Mapping[str, Any], output: Path | None
+    address: str, limits: Limits, settings: Mapping[str, Any], output: Path | None
 ) -> Workers:
-    """Start workers on a cluster, or make a cluster on this machine; see `hooks.start_in_cluster`."""
+    """Start workers on a cluster; see `hooks.start_in_cluster`."""
     dask = optional.load(f"{__name__}.dask_workers", "--on", "distributed")
     skew, isolate = settings["allow_version_skew"], settings["isolate"]
-    workers: Workers = dask.DaskWorkers(
-        address or jobs, limits, allows_skew=skew, isolate=isolate, output=output
-    )
+    workers: Workers = dask.DaskWorkers(address, limits, allows_skew=skew, isolate=isolate, output=output)
     return workers

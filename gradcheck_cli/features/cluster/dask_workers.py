@@ -21,8 +21,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import dask
-from distributed import Client, Future, LocalCluster
+from distributed import Client, Future
 from distributed.versions import get_versions
 
 from gradcheck_cli.features.cluster.dask_task import (
@@ -57,7 +56,6 @@ _LEFT = 60.0  # seconds to wait for a worker that can run what is left
 _LOOKS = 2.0  # seconds between two looks at the workers
 _LEAVES = 0.5  # seconds for the connection to close
 _TOPICS = (TOPIC, "all")  # our tasks' events, and the scheduler's own
-_TTL = "30s"  # without a sign of life for this long, a worker of our own cluster counts as lost
 
 
 # The workers of a cluster: which may be used, for what, and why others aren't.
@@ -219,7 +217,7 @@ class DaskWorkers(Workers):
 
     def __init__(
         self,
-        cluster: str | int,
+        cluster: str,
         limits: Limits,
         *,
         allows_skew: bool = False,
@@ -229,16 +227,15 @@ class DaskWorkers(Workers):
         """Keep the options; `run` connects.
 
         Args:
-            cluster: the scheduler, `HOST:PORT`; or how many workers a temporary cluster on this machine has.
+            cluster: the scheduler, `HOST:PORT`.
             allows_skew: whether versions there may differ from those here.
             output: folder in which what failed cases have printed is kept; default a temporary one.
         """
         self._cluster, self._limits, self._isolate = cluster, limits, isolate
-        self._where = f"the Dask scheduler at {cluster if isinstance(cluster, str) else 'this machine'}"
+        self._where = f"the Dask scheduler at {cluster}"
         self._output_folder = OutputFolder(output)
         self._fleet = Fleet(allows_skew)
         self._client: Client | None = None
-        self._own_cluster: LocalCluster | None = None
         self._is_closed = threading.Event()
         self._answered = 0.0  # when the scheduler answered last
         self._news: queue.Queue[Callable[[], Iterator[Event]]] = queue.Queue()
@@ -296,8 +293,6 @@ class DaskWorkers(Workers):
         for topic in _TOPICS:  # else the scheduler still writes to the connection that closes, and logs that
             _try_within(_ANSWERS, partial(client.unsubscribe_topic, topic))
         _try_within(_ANSWERS, partial(client.close, timeout=_LEAVES))
-        if self._own_cluster is not None:
-            _try_within(_JOINS, self._own_cluster.close)
 
     def _connect(self) -> Client:
         """Return the connection, which is made when it is first needed.
@@ -310,13 +305,10 @@ class DaskWorkers(Workers):
         for name in logging.root.manager.loggerDict:
             if name.startswith("distributed"):
                 logging.getLogger(name).setLevel(logging.CRITICAL)  # we report what it would
-        if isinstance(self._cluster, int):
-            self._own_cluster = _start_cluster(self._cluster)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about versions of packages that cases may not need
-                where = self._own_cluster or self._cluster
-                client = Client(where, timeout=_ANSWERS, set_as_default=False, name="gradcheck")
+                client = Client(self._cluster, timeout=_ANSWERS, set_as_default=False, name="gradcheck")
         except (OSError, ValueError, RuntimeError) as error:
             raise WorkersLostError(
                 f"no Dask scheduler answers at {self._cluster}: {error}. Start one with `dask scheduler`, "
@@ -577,13 +569,6 @@ def _send_code(client: Client, code: CodeFolder) -> Future[Any]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sending large graph")  # it is sent once, and bounded
         return client.submit(bytes, code.archive, key=f"gradcheck-code-{code.digest}")
-
-
-def _start_cluster(jobs: int) -> LocalCluster:
-    with dask.config.set({"distributed.scheduler.worker-ttl": _TTL}):
-        return LocalCluster(
-            n_workers=jobs, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL
-        )
 
 
 def _try_within(seconds: float, call: Callable[[], object]) -> None:

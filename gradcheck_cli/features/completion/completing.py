@@ -1,16 +1,11 @@
 """What the shell offers after a Tab, and `gradcheck completion`, whose script makes it ask.
 
-Spec files, op types, tags, cases and pairs are offered. TensorFlow is never imported.
+Ops, op types, tags, cases and pairs of the specs are offered; the shell itself offers files.
 """
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -20,38 +15,6 @@ from gradcheck_cli.errors import GradcheckError
 
 if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
-
-
-# TensorFlow's own list of its ops, a text of 1,400 imports.
-_RAW_OPS = ("_api", "v2", "raw_ops", "__init__.py")
-_IMPORTED = re.compile(r"^from \S+ import (\w+)", re.MULTILINE)
-
-
-def _spec_files(incomplete: str) -> list[CompletionItem]:
-    """Offer YAML files, and folders that may contain some."""
-    folder, _, begun = incomplete.rpartition("/")
-    where = Path(f"{folder}/" if folder or incomplete.startswith("/") else ".")
-    items = []
-    with suppress(OSError):  # no such folder: nothing to offer
-        for entry in sorted(os.scandir(where), key=lambda entry: entry.name):
-            is_hidden = entry.name.startswith(".") and not begun.startswith(".")
-            if is_hidden or not entry.name.startswith(begun):
-                continue
-            shown = incomplete[: len(incomplete) - len(begun)] + entry.name
-            if entry.is_dir():
-                items.append(CompletionItem(f"{shown}/"))
-            elif entry.name.endswith((".yaml", ".yml")):
-                items.append(CompletionItem(shown))
-    return items
-
-
-def known_op_types() -> list[str]:
-    """Return the op types that TensorFlow exports, read from its package's text; none if it is missing."""
-    package = find_spec("tensorflow")  # finds a package without importing it
-    for folder in (package.submodule_search_locations or ()) if package else ():
-        with suppress(OSError):
-            return sorted(set(_IMPORTED.findall(Path(folder, *_RAW_OPS).read_text(encoding="utf-8"))))
-    return []
 
 
 def _cases(ctx: click.Context) -> Sequence[Case]:
@@ -70,18 +33,15 @@ _OF_A_CASE: dict[str, Callable[[Case], Iterable[str]]] = {
     "tags": lambda case: case.origin.tags,
     "names": lambda case: (case.name,),
     "ops": lambda case: (case.op,),
+    "op_types": lambda case: (*filter(None, [case.code.op_type]), *case.code.covers),
     "pairs": lambda case: case.labels,
 }
 
 
 def complete(kind: str, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
     """Offer what begins as a word does, in upper or lower case; see `hooks.completing`."""
-    if kind == "spec_files":
-        return _spec_files(incomplete)
-    if kind == "op_types":
-        names: Iterable[str] = known_op_types()
-    else:  # of the specs in the command line, or of all
-        names = (name for case in _cases(ctx) for name in _OF_A_CASE[kind](case))
+    # Of the specs in the command line, or of all.
+    names = (name for case in _cases(ctx) for name in _OF_A_CASE[kind](case))
     begun = incomplete.lower()
     return [CompletionItem(name) for name in dict.fromkeys(names) if name.lower().startswith(begun)]
 
@@ -94,7 +54,7 @@ PROGRAM = "gradcheck"
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print the script that completes gradcheck's commands, options, specs and op types in SHELL.
+    """Print the script that completes gradcheck's commands, options, and what is in specs, in SHELL.
 
     \b
     bash:  eval "$(gradcheck completion bash)"          in ~/.bashrc

@@ -1,47 +1,31 @@
-"""The options `--cov`, `--cov-report` and `--cov-fail-under`, and their work before and after a run."""
+"""The options `--cov` and `--cov-fail-under`, and their work before and after a run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
-from gradcheck_cli.cli.options.running_options import ReportTarget, write_file
 from gradcheck_cli.hooks import FeatureOptions, RunPart
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from gradcheck_cli.features.coverage.gradients_in_text import Package
     from gradcheck_cli.features.coverage.measure import Importing
     from gradcheck_cli.results import Report
 
-TERM = "term-missing"
-_FILES = {"json": "gradcheck-cov.json", "markdown": "gradcheck-cov.md"}
-_FORMS = f"{TERM}, json[:FILE] or markdown[:FILE]"
 # Options that leave out cases. What those cases would cover is no gap in the specs.
 _SELECTING = ("paths", "ops", "names", "expression", "tags", "op_types", "last_failed")
 
 
-def _read_report(value: str) -> ReportTarget:
-    """Read `KIND` or `KIND:FILE`."""
-    kind, separator, name = value.partition(":")
-    if kind not in (TERM, *_FILES) or (kind == TERM and separator) or (separator and not name):
-        raise click.BadParameter(f"must be {_FORMS}, but got '{value}'.")
-    return ReportTarget(kind, None if kind == TERM else Path(name or _FILES[kind]), ":")
-
-
 @dataclass(frozen=True)
 class CoverageOptions:
-    """What to measure, how to report it, and how much is enough."""
+    """What to measure, and how much is enough."""
 
     cov: tuple[str, ...]
-    cov_report: tuple[ReportTarget, ...]
     cov_fail_under: float | None
     branch_fail_under: float | None
 
@@ -52,14 +36,7 @@ _OPTIONS = (
         multiple=True,
         metavar="PACKAGE",
         help="Report which hand-written gradients in PACKAGE were run by a pair that passed; repeatable. "
-        "With --changed, only those in files that have changed.",
-    ),
-    click.option(
-        "--cov-report",
-        multiple=True,
-        metavar="KIND[:FILE]",
-        type=_read_report,
-        help=f"What to report besides the counts: {_FORMS}; repeatable. {TERM} names what isn't covered.",
+        "With --changed, only those in files that have changed. --report json=FILE has it, too.",
     ),
     click.option(
         "--cov-fail-under",
@@ -88,7 +65,6 @@ class Coverage(RunPart):
     excuses: Mapping[str, str] = field(default_factory=dict)
     fail_under: float | None = None
     changed: str = ""
-    reports: Sequence[ReportTarget] = ()
 
     @classmethod
     def begin(cls, ctx: click.Context, folders: Sequence[str], options: CoverageOptions) -> Coverage:
@@ -121,7 +97,7 @@ class Coverage(RunPart):
             for exception in load(list(folders)).exceptions
         }
         share = _required_share(ctx, "cov_fail_under")
-        return cls(branch_share, packages, importing, excuses, share, changed, options.cov_report)
+        return cls(branch_share, packages, importing, excuses, share, changed)
 
     def add_to(self, report: Report) -> Report:
         """Return a report with the coverage of its cases."""
@@ -132,28 +108,6 @@ class Coverage(RunPart):
 
         coverage = measure(self.packages, report.cases, self.importing.result(), self.excuses)
         return replace(report, coverage=replace(coverage, fail_under=self.fail_under, changed=self.changed))
-
-    def __post_init__(self) -> None:
-        """Say whether a file is written at the end."""
-        self.writes = any(report.file is not None for report in self.reports)
-
-    def lines(self, report: Report, width: int) -> Sequence[Text]:
-        """Name the gradients that aren't covered, if requested and not named anyway."""
-        from gradcheck_cli.features.coverage.measure import missing_lines
-
-        coverage, is_asked = report.coverage, any(target.kind == TERM for target in self.reports)
-        return missing_lines(coverage, width) if coverage and is_asked and not coverage.falls_short else ()
-
-    def write(self, report: Report) -> int:
-        """Write the requested files, report failures, and return the exit code for them."""
-        from gradcheck_cli.features.coverage.measure import coverage_json, coverage_markdown
-
-        coverage = report.coverage
-        if coverage is None:
-            return 0
-        texts = {"json": coverage_json, "markdown": coverage_markdown}
-        files = [(target.kind, target.file) for target in self.reports if target.file is not None]
-        return max((write_file(file, partial(texts[kind], coverage)) for kind, file in files), default=0)
 
 
 def _required_share(ctx: click.Context, option: str) -> float | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 import sys
 from collections import Counter
@@ -13,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradcheck_cli import hooks
 from gradcheck_cli.serial import write
 
 if TYPE_CHECKING:
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
 SpecsByName = Mapping[str, Sequence[str]]
 
 STYLES = {"gradient": "green", "custom_gradient": "green", "not differentiable": "dim", "none": "dim"}
-FIELDS = ("op_type", "status", "function", "file", "line", "origin", "specs")
 STATUSES = {
     "gradient": "gradient",
     "not-differentiable": "not differentiable",
@@ -35,7 +31,7 @@ STATUSES = {
 
 
 @click.command("list")
-@click.argument("pattern", required=False, shell_complete=hooks.completing("op_types"))
+@click.argument("pattern", required=False)
 @click.option(
     "--status",
     "statuses",
@@ -59,7 +55,7 @@ STATUSES = {
     help="Show which specs below DIR cover each: a raw op_type, covers, or a function that they name.",
 )
 @click.option(
-    "--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", help="What to print."
+    "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
 )
 def command(
     *, pattern: str | None, statuses: tuple[str, ...], modules: tuple[str, ...], folder: str | None, form: str
@@ -151,9 +147,6 @@ def _choose(
 
 
 def _print(entries: Sequence[GradientEntry], specs: SpecsByName | None, form: str, op_types: int) -> None:
-    if form == "csv":
-        click.echo(gradients_csv(entries, specs or {}), nl=False)
-        return
     if form == "json":
         text = gradients_json(entries, specs or {}, tensorflow_version=_tensorflow(), op_types=op_types)
         click.echo(text, nl=False)
@@ -175,20 +168,19 @@ def gradients_json(
         "op_types": op_types,
         "counts": dict(Counter(entry.status for entry in entries)),
         "gradients": [
-            {**dict(zip(FIELDS, _cells(entry, ()), strict=True)), "specs": list(specs.get(entry.name, ()))}
+            {
+                "op_type": entry.name,
+                "status": entry.status,
+                "function": entry.function,
+                "file": entry.file,
+                "line": entry.line or None,
+                "origin": entry.origin,
+                "specs": list(specs.get(entry.name, ())),
+            }
             for entry in entries
         ],
     }
     return write(content)
-
-
-def gradients_csv(entries: Sequence[GradientEntry], specs: SpecsByName) -> str:
-    """Render entries as CSV with a heading; several specs in one cell are separated by blanks."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(FIELDS)
-    writer.writerows(_cells(entry, specs.get(entry.name, ())) for entry in entries)
-    return stream.getvalue()
 
 
 def gradients_table(
@@ -238,8 +230,3 @@ def _columns(entry: GradientEntry, specs: SpecsByName | None) -> list[str]:
     if specs is not None:
         row.append(" ".join(specs.get(entry.name, ())))
     return row
-
-
-def _cells(entry: GradientEntry, specs: Sequence[str]) -> list[object]:
-    cells_of_entry = [entry.name, entry.status, entry.function, entry.file, entry.line or None, entry.origin]
-    return [*cells_of_entry, " ".join(specs)]

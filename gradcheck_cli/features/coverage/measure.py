@@ -3,7 +3,7 @@
 Every module is imported in a separate process, which records the custom gradients that this makes. That
 process may crash, hang, exit or print. The run continues in parallel, and learns which modules can't be
 imported. A gradient that is made by a decorator of an unknown name is seen only there. What was covered is
-laid out as lines after the table, as JSON and as Markdown.
+laid out as lines after the table.
 """
 
 from __future__ import annotations
@@ -27,11 +27,9 @@ from gradcheck_cli.features.coverage.gradients_in_text import (
     Package,
 )
 from gradcheck_cli.gate import CoverageStatus, GradientCoverage, GradientRun, WrittenGradient
-from gradcheck_cli.reporting.exchange.json_report import LAYOUTS
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import CaseResult, Report, Status
 from gradcheck_cli.running.expendable import ExpendableProcess
-from gradcheck_cli.serial import write
 from gradcheck_cli.visible import clean
 
 _WRAPPER = f"{CUSTOM}.<locals>."  # in names of functions that a wrapper makes, as TensorFlow Probability's
@@ -270,7 +268,6 @@ def _names_of_packages(module: str) -> list[str]:
 
 
 _STYLES = {CoverageStatus.MISSING: "red", CoverageStatus.EXCUSED: "yellow", CoverageStatus.COVERED: "green"}
-_MARKS = {CoverageStatus.MISSING: "❌", CoverageStatus.EXCUSED: "⚠️", CoverageStatus.COVERED: "✅"}
 
 
 def headline(coverage: GradientCoverage) -> str:
@@ -302,21 +299,16 @@ def closing_lines(report: Report, width: int) -> list[Text]:
 
 
 def coverage_lines(coverage: GradientCoverage, width: int) -> list[Text]:
-    """Lay out a line of counts; above it, if too few gradients are covered, those that aren't."""
-    lines = missing_lines(coverage, width) if coverage.falls_short else []
-    style = "bold red" if coverage.falls_short else "bold"
-    return [*lines, *layout.wrap(headline(coverage), width, 0, style=style)]
-
-
-def missing_lines(coverage: GradientCoverage, width: int) -> list[Text]:
-    """Lay out a line for each gradient that isn't covered."""
-    lines = []
+    """Lay out a line for each gradient that isn't covered, and a line of counts."""
+    lines: list[Text] = []
     for gradient in coverage.gradients:
         if gradient.status is not CoverageStatus.COVERED:
             head = Text(f"  {gradient.status}", style=_STYLES[gradient.status])
-            lines.append(head + Text(f"  {layout.clean(f'{gradient.name}  {_place(gradient)}')}", style=""))
+            place = f"{gradient.file}:{gradient.line}" if gradient.line else gradient.file
+            lines.append(head + Text(f"  {layout.clean(f'{gradient.name}  {place}')}", style=""))
             lines += layout.wrap(gradient.reason, width)
-    return lines
+    style = "bold red" if coverage.falls_short else "bold"
+    return [*lines, *layout.wrap(headline(coverage), width, 0, style=style)]
 
 
 def branch_lines(report: Report) -> list[Text]:
@@ -334,22 +326,3 @@ def branch_lines(report: Report) -> list[Text]:
     if not report.branches_fall_short:
         return [Text(message, style="bold")]
     return [Text(f"{message}, --branch-fail-under {least:g} isn't reached", style="bold red")]
-
-
-def _place(gradient: WrittenGradient) -> str:
-    return f"{gradient.file}:{gradient.line}" if gradient.line else gradient.file
-
-
-def coverage_json(coverage: GradientCoverage) -> str:
-    """Render it as JSON text that ends in a newline."""
-    return write(coverage, LAYOUTS)
-
-
-def coverage_markdown(coverage: GradientCoverage) -> str:
-    """Render it as Markdown: what isn't covered first, then the rest, collapsed."""
-    from gradcheck_cli.reporting.exchange.templates import render_markdown  # late: most runs write none
-
-    covered = [gradient for gradient in coverage.gradients if gradient.status is CoverageStatus.COVERED]
-    others = [gradient for gradient in coverage.gradients if gradient.status is not CoverageStatus.COVERED]
-    own = {"headline": headline(coverage), "covered": covered, "others": others}
-    return render_markdown(__package__, "coverage.md", marks=_MARKS, place=_place, **own)

@@ -34,7 +34,6 @@ _MOST_VARIED = 2  # of which numbers of every kind are tried
 _ROWS = [2]  # the axis that a broadcast input lacks
 _REASON = "is it meant for these inputs, too? its gradient differs from the derivative there"
 _SKIPPED = {"*": {"expect": "skip", "reason": _REASON}}
-_SHAPES = re.compile(r"must have shape \[(.+?)\], as its input has, but has \[(\d.*?)\]")
 _GIVE_INPUTS_AND_ATTRS = "Give inputs and attrs that the op takes, then run it: gradcheck run FILE."
 _GIVE_INPUTS = (
     "Give inputs that the function takes, with 'shape', 'dtype' or 'value', and what isn't a tensor under "
@@ -85,16 +84,6 @@ class Drafted:
     def is_of_wrong_form(self) -> bool:
         """Whether a gradient has another shape than its input: other values won't help, other shapes may."""
         return any("form" in pair.mismatch for pair in self.pairs)
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether a gradient is smaller than its input: of (n, 3) points, a function may use two columns."""
-        shapes = [_SHAPES.search(pair.message) for pair in self.pairs]
-        sizes = [[text.split(", ") for text in match.groups()] for match in shapes if match is not None]
-        return any(
-            len(own) == len(cut) and all(int(size) <= int(most) for size, most in zip(cut, own, strict=True))
-            for own, cut in sizes
-        )
 
     @property
     def without_gradient(self) -> frozenset[str]:
@@ -286,7 +275,7 @@ def _find_decided(drafts: Iterator[Draft], tryer: Tryer, *, is_bonus: bool = Fal
     best: Drafted | None = None
     most = (False, 0)  # whether the best one runs, and how many pairs pass
     ordinary: Drafted | None = None  # the first that ran and said something: its values are the likeliest
-    # Those of which a gradient lacks a sum or a part, perhaps since the first input has the wrong rank.
+    # Those of which a gradient lacks a sum, perhaps since the first input has the wrong rank.
     misshapen: list[Drafted] = []
     end = clock.now() + _MOST_SECONDS
     for index, draft in enumerate(itertools.islice(drafts, _MOST_DRAFTS)):
@@ -306,7 +295,7 @@ def _find_decided(drafts: Iterator[Draft], tryer: Tryer, *, is_bonus: bool = Fal
             if decided is not None:
                 alike = [made for made in misshapen if _ranks(made.draft)[:1] == _ranks(decided.draft)[:1]]
                 return _ask(alike[0], decided) if alike and decided.is_right else decided
-            misshapen += [drafted] if drafted.is_cut or drafted.lacks_sum else []
+            misshapen += [drafted] if drafted.lacks_sum else []
             passed = sum(pair.status is Status.PASSED for pair in drafted.pairs)
             if ordinary is None and passed and not drafted.is_mismatched:
                 ordinary = drafted

@@ -43,7 +43,6 @@ _UNDRAFTED = 3  # what was written doesn't run, or nothing was written
 @click.option(
     "--op-type",
     metavar="TYPE",
-    shell_complete=hooks.completing("op_types"),
     help="Write one for this op type, from its definition.",
 )
 @click.option(

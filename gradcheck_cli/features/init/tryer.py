@@ -44,7 +44,6 @@ class Round:
     choices: Sequence[Sequence[Says]]  # for each tensor what a spec may say, the likeliest first
     most_built: int = 60
     most_accepted: int = 4
-    most_alike: int = 0  # choices that all inputs but the first have in common, which come first
 
 
 def fill(draft: Draft, chosen: Iterable[Says]) -> Draft:
@@ -124,8 +123,7 @@ class Tryer:
                 for index, tensor in enumerate(tensors)
             ]
             if all(choices):
-                has_others = len(choices) > 2 and not state[1]  # noqa: PLR2004 (of two, one is alone)
-                yield Round(draft, choices, most_alike=min(map(len, choices[1:])) if has_others else 0)
+                yield Round(draft, choices)
             text = " ".join(self.refusals[:_MOST_READ])
             if self.accepted > before:
                 continue
@@ -186,15 +184,9 @@ class _Search:
 
     def answers(self) -> Iterator[Draft]:
         """Yield drafts that run."""
-        seen = set()
-        alike = [
-            tuple(index if tensor else 0 for tensor in self.order) for index in range(self.round.most_alike)
-        ]
-        by_cost = itertools.chain.from_iterable(self._combine((), cost) for cost in range(_MOST_COST))
-        for chosen in itertools.chain(alike, by_cost):
-            if chosen not in seen and self._fits(chosen) and self._runs(chosen):
+        for chosen in itertools.chain.from_iterable(self._combine((), cost) for cost in range(_MOST_COST)):
+            if self._fits(chosen) and self._runs(chosen):
                 yield self.draft(chosen)
-            seen.add(chosen)
             if self._is_spent():
                 return
 

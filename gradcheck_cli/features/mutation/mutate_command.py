@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradcheck_cli import hooks, results
+from gradcheck_cli import results
 from gradcheck_cli.cli.console import print_lines, run_and_print, terminal_width
 from gradcheck_cli.cli.options.case_options import NamedCases, naming_options, seed_option
 from gradcheck_cli.cli.options.configured import SharingCommand, default_paths, option_group
@@ -32,10 +30,6 @@ STYLES = {
     results.MISSED: "red",
     results.HIDES: "yellow",
 }
-FIELDS = (
-    *("op", "case", "spec", "mode", "dtype", "pair", "order"),
-    *("corruption", "outcome", "change", "allowed"),
-)
 UNCHECKED = 3
 
 
@@ -54,7 +48,7 @@ class MutateOptions:
 
 
 @click.command("mutate", cls=SharingCommand)
-@click.argument("paths", nargs=-1, type=SpecPath(), shell_complete=hooks.completing("spec_files"))
+@click.argument("paths", nargs=-1, type=SpecPath())
 @click.option(
     "--kind",
     "kinds",
@@ -75,7 +69,7 @@ class MutateOptions:
 )
 @worker_options
 @click.option(
-    "--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", help="What to print."
+    "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
 )
 @click.option("-v", "--verbose", is_flag=True, help="Also list what is caught.")
 @option_group("options", MutateOptions)
@@ -144,7 +138,7 @@ def _print(report: results.Report, tally: Tally, form: str) -> None:
         lines = [*unchecked_lines(report, width), *tally_lines(report, tally, width=width)]
         print_lines(lines)
         return
-    click.echo((mutants_json if form == "json" else mutants_csv)(report), nl=False)
+    click.echo(mutants_json(report), nl=False)
     for text in report.unchecked:
         click.echo(f"NOT CHECKED  {text}", err=True)
 
@@ -300,7 +294,17 @@ def mutants_json(report: results.Report) -> str:
         ],
         "mutants": [
             {
-                **dict(zip(FIELDS, _row(case, mutant), strict=True)),
+                "op": case.op,
+                "case": case.case,
+                "spec": case.spec,
+                "mode": case.mode,
+                "dtype": case.dtype,
+                "pair": mutant.pair,
+                "order": mutant.order,
+                "corruption": mutant.corruption,
+                "outcome": mutant.outcome,
+                "change": plain(mutant.change),
+                "allowed": plain(mutant.allowed),
                 "kinks": mutant.kinks,
                 "message": mutant.message,
             }
@@ -308,17 +312,3 @@ def mutants_json(report: results.Report) -> str:
         ],
     }
     return write(content)
-
-
-def mutants_csv(report: results.Report) -> str:
-    """Render the outcomes as CSV with a heading."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(FIELDS)
-    writer.writerows(_row(case, mutant) for case, mutant in _mutants(report))
-    return stream.getvalue()
-
-
-def _row(case: results.CaseResult, mutant: results.Mutant) -> list[object]:
-    cells_of_case = [case.op, case.case, case.spec, case.mode, case.dtype, mutant.pair, mutant.order]
-    return [*cells_of_case, mutant.corruption, mutant.outcome, plain(mutant.change), plain(mutant.allowed)]

@@ -205,6 +205,4 @@ def _draw_figure(findings: Findings, pair: PairResult, opener: CaseOpener[Any]) 
             differenced = own_opener.in_float64(differenced) or differenced
             ladder = ladder_of(own_opener.case, differenced, pair_key, judged.samples[figure.point])
         figure = replace(figure, ladder=ladder)
-        if any(line.startswith("blame: op") for line in pair.cause.diagnosis):
-            figure = replace(figure, path=hooks.ask("draw_path", own_opener, pair_key, point, default=()))
     return figure

@@ -10,7 +10,6 @@ from itertools import product
 
 import numpy as np
 import numpy.typing as npt
-from rich.text import Text
 
 from gradcheck_cli.checking.checks.all_checks import FORM
 from gradcheck_cli.checking.ops.operation import Float, TensorInfo, name_element
@@ -21,7 +20,7 @@ from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.reporting.codes import code_of_check, code_of_pair
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import verdict_text
-from gradcheck_cli.results import FAILING, UNDECIDED, CaseResult, CheckResult, HeatMap, PairResult, Status
+from gradcheck_cli.results import FAILING, UNDECIDED, CaseResult, CheckResult, PairResult, Status
 from gradcheck_cli.running.session import check, run_case, start_tensorflow, user_code
 from gradcheck_cli.serial import plain
 from gradcheck_cli.spec.case import Case, PairRule, rule_for
@@ -414,15 +413,3 @@ def _short(value: np.inexact) -> str:
     if isinstance(item, complex):
         return f"{item.real:.6g}{item.imag:+.6g}j"
     return f"{item:.6g}"
-
-
-def heat_lines(heat_map: HeatMap) -> list[Text]:
-    """Lay out a heat map: a letter for each cell."""
-    margin = max(layout.cells(name) for name in heat_map.rows)
-    rows = zip(heat_map.rows, heat_map.verdicts, strict=True)
-    lines = [f"{layout.pad(layout.clean(name), margin)}  {verdicts}" for name, verdicts in rows]
-    ends = dict.fromkeys((heat_map.columns[0], heat_map.columns[-1]))
-    lines.append(f"{'':{margin}}  {' to '.join(map(layout.clean, ends))}")
-    if heat_map.row_step * heat_map.column_step > 1:
-        lines.append(f"a cell is the worst of {heat_map.row_step} x {heat_map.column_step} elements")
-    return [Text(f"  {line}") for line in (*lines, ". right  k kink  ? undecided  x wrong")]

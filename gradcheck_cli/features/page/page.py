@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import resources
-from itertools import chain
 from pathlib import Path
 from tokenize import TokenError
 from typing import TYPE_CHECKING, Any, cast
@@ -17,7 +17,6 @@ from markupsafe import Markup
 
 from gradcheck_cli import optional
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.gate import BaselineFinding
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.reporting.codes import code_of_check, code_of_pair, link_of
 from gradcheck_cli.reporting.exchange.findings import (
@@ -28,7 +27,6 @@ from gradcheck_cli.reporting.exchange.findings import (
     counterexample_lines,
     findings_of,
     group_alike,
-    join_name,
     name_of,
     pair_lines,
     path_from_root,
@@ -40,7 +38,7 @@ from gradcheck_cli.reporting.exchange.templates import templates
 from gradcheck_cli.reporting.report_text import all_right, branch_line, left_out, summary_lines
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import describe_rules, is_plain, number_cells
-from gradcheck_cli.results import CaseResult, Figure, HeatMap, PairResult, PathOp, Report, Status
+from gradcheck_cli.results import CaseResult, Figure, HeatMap, PairResult, Report, Status
 
 if TYPE_CHECKING:
     from gradcheck_cli.features.page.pictures import Picture
@@ -62,7 +60,7 @@ PICTURES = ("gradcheck_cli.features.page.pictures", "drawing", "matplotlib")
 MOST_DRAWN = 24
 _MOST_WRONG = 8
 _MOST_DETAILS = 1000
-_NEAR = 10  # ops before and after one to blame: together they fill a screen
+_BLAMED = re.compile(r"blame: op .* gradient \S+ at (.+?:\d+)")  # and the place of its gradient
 _BEFORE, _AFTER = 2, 20  # lines of source around the gradient's first
 _SOURCE_LIMIT = 2 * MIB
 
@@ -205,9 +203,8 @@ def _detail(finding: Finding, anchor: str, root: Path, draw: _Draw | None) -> di
     code, figure = code_of_pair(pair), pair.figure
     rules = "" if is_plain(pair) else describe_rules(pair)
     pictures, undrawn = _pictures(pair, figure, case, draw)
-    path = () if figure is None else figure.path
-    # An op's gradient has the form `grad at ops.py:12`; TensorFlow's own can't be read from here.
-    blamed = [op.place.rpartition(" at ")[2] for op in path if op.status == str(Status.MISMATCHED)]
+    # TensorFlow's own gradients can't be read from here.
+    blamed = [match[1] for line in pair.cause.diagnosis if (match := _BLAMED.match(line))]
     sources = [*blamed, case.seen.source]
     return {
         "anchor": anchor,
@@ -221,19 +218,10 @@ def _detail(finding: Finding, anchor: str, root: Path, draw: _Draw | None) -> di
         "pictures": [picture._replace(svg=Markup(picture.svg)) for picture in pictures],  # noqa: S704 (our own)
         "undrawn": undrawn,
         "wrong": figure and figure.map and _worst_cells(figure.map),
-        "path": path,
-        "listed": _ops_near_the_blamed(path),
         "checks": [(check, code) for check in case.checks if (code := code_of_check(check)) is not None],
         "branches": branch_line(case) if case.seen.branches or case.seen.sides_unknown else "",
         "source": next(filter(None, (_source(where, root) for where in sources)), None),
     }
-
-
-def _ops_near_the_blamed(path: Sequence[PathOp]) -> list[PathOp]:
-    """Return what isn't right on a path, with the ops around it in the forward's order."""
-    centres = [index for index, op in enumerate(path) if op.status != str(Status.PASSED)] or [len(path) - 1]
-    near = {index + offset for index in centres for offset in range(-_NEAR, _NEAR + 1)}
-    return [op for index, op in enumerate(path) if index in near]
 
 
 def _pictures(
@@ -290,54 +278,3 @@ def _source(where: str, root: Path) -> dict[str, Any] | None:
     shown = [(index + 1, layout.clean(lines[index].expandtabs(4))) for index in range(start, stop)]
     place = f"{path_from_root(file, root)}:{line}"
     return {"place": place, "line": line, "lines": shown, "width": len(str(stop))}
-
-
-_Side = tuple[str, Report]
-_Key = tuple[str, str, str, str, str]  # op, case, dtype, mode, pair
-
-_DIFF_COLUMNS = (
-    ("change", "rank"),
-    ("op", ""),
-    ("pair", ""),
-    ("old", "more"),
-    ("old ratio", "number"),
-    ("new", "more"),
-    ("new ratio", "number"),
-    ("what", ""),
-)
-
-
-def compare_to_html(old: _Side, new: _Side, findings: Sequence[BaselineFinding]) -> str:
-    """Render two reports, each with the name of its file, side by side, with what has changed."""
-    changes: dict[_Key, BaselineFinding] = {}
-    # Of several changes of a pair, a failure is shown.
-    for finding in sorted(findings, key=lambda finding: not finding.is_failure):
-        changes.setdefault(finding.key, finding)
-    before, after = _pairs(old[1]), _pairs(new[1])
-    rows = [
-        (key, changes.get(key), (before.get(key), after.get(key)))
-        for key in sorted({*before, *after, *changes})
-    ]
-    rows.sort(key=lambda row: row[1].is_failure if row[1] else -1, reverse=True)
-    failed = sum(finding.is_failure for finding in findings)
-    verdict = f"{layout.count(failed, 'change')} for the worse" if failed else "nothing is worse"
-    facts = [report.facts for _, report in (old, new)]
-    return render(
-        "diff.html",
-        title=f"gradcheck diff: {verdict}",
-        verdict=verdict,
-        failed=failed,
-        counts=f"old: {counts_of(old[1])}; new: {counts_of(new[1])}",
-        names=[name for name, _ in (old, new)],
-        facts=[(name, [side.get(name, "") for side in facts]) for name in dict.fromkeys(chain(*facts))],
-        rows=rows,
-        columns=_DIFF_COLUMNS,
-        statuses=dict.fromkeys(change.change if change else "same" for _, change, _ in rows),
-        join_name=join_name,
-        number_cells=number_cells,
-        footer=f"gradcheck {new[1].gradcheck_version}",
-    )
-
-
-def _pairs(report: Report) -> dict[_Key, PairResult]:
-    return {(*case.key, case.mode, pair.label): pair for case in report.cases for pair in case.pairs}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gradcheck_cli import optional
-from gradcheck_cli.cli.console import print_lines, terminal_width
+from gradcheck_cli.cli.console import terminal_width
 from gradcheck_cli.cli.options.case_options import PickedCases, handle_cases, picking_options
 from gradcheck_cli.errors import CaseFailedError, UsageError
 
@@ -20,16 +20,13 @@ if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
 
 
-TERMINAL = "-"
 _DRAWN = (".png", ".svg")
 _FORMS = (*_DRAWN, ".html")
 
 
 def _target(value: str) -> str:
-    if value != TERMINAL and Path(value).suffix not in _FORMS:
-        raise click.BadParameter(
-            f"must end in {', '.join(_FORMS)}, or be - for the terminal, but got '{value}'."
-        )
+    if Path(value).suffix not in _FORMS:
+        raise click.BadParameter(f"must end in {' or '.join(_FORMS)}, but got '{value}'.")
     return value
 
 
@@ -58,7 +55,7 @@ def _index(value: str) -> tuple[int, ...]:
     metavar="FILE",
     type=_target,
     help="Draw the pair into FILE (.png, .svg or .html): heat maps of both Jacobians and of the "
-    "error, and differences by step. -: print a letter for each element.",
+    "error, and differences by step.",
 )
 @click.option(
     "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
@@ -89,7 +86,7 @@ def command(
         optional.load(*PICTURES)  # before the case is checked for nothing
     cases = picked.load()
     if target is not None:
-        if target != TERMINAL and len(cases) > 1:
+        if len(cases) > 1:
             raise UsageError("--plot: a file holds one picture; pick one by --op and --case.")
         ctx.exit(handle_cases(cases, lambda case: _plot(case, picked.label, target)))
 
@@ -133,9 +130,6 @@ def _plot(case: Case, label: str | None, target: str) -> int:
     figure = result.pairs[0].figure
     if figure is None:
         raise CaseFailedError("pairs", f"{label}: none of its elements was judged: there is nothing to draw.")
-    if target == TERMINAL:
-        _print(result)
-        return 0
     from gradcheck_cli.features.page.page import PICTURES, needs_slopes
 
     if Path(target).suffix in _DRAWN:
@@ -163,14 +157,3 @@ def _page(result: CaseResult) -> str:
     versions = __version__, start_tensorflow(), platform.python_version()
     report = Report(*versions, 0, (result,), duration_s=result.ran.duration_s)
     return to_html(report, root_folder())
-
-
-def _print(result: CaseResult) -> None:
-    from gradcheck_cli.features.page.jacobian_text import heat_lines
-    from gradcheck_cli.reporting.report_text import case_lines
-
-    figure = result.pairs[0].figure
-    lines = case_lines(result, width=terminal_width())
-    if figure is not None and figure.map is not None:
-        lines += heat_lines(figure.map)
-    print_lines(lines)

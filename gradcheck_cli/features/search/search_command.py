@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradcheck_cli import hooks
 from gradcheck_cli.cli.options.case_options import NamedCases, naming_options, seed_option
 from gradcheck_cli.cli.options.configured import option_group
 from gradcheck_cli.cli.options.running_options import (
@@ -48,7 +47,6 @@ class SearchOptions:
     nargs=-1,
     required=True,
     type=SpecPath(),
-    shell_complete=hooks.completing("spec_files"),
 )
 @click.option(
     "--seconds",

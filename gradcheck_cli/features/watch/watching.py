@@ -1,7 +1,4 @@
-"""`gradcheck run --watch`: runs again what changed as files are saved, with TensorFlow imported once.
-
-With `--search`, cases are checked without it, and searched while nothing changes.
-"""
+"""`gradcheck run --watch`: runs again what changed as files are saved, with TensorFlow imported once."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
@@ -36,6 +33,7 @@ _EXCLUDED = {
     "stop_first": "-x",
     "max_failures": "--max-failures",
     "max_time": "--max-time",
+    "search": "--search",
 }
 
 
@@ -56,7 +54,6 @@ def watch_command(
     refused = [option for name, option in _EXCLUDED.items() if params[name]]
     refused += [f"--format {params['form']}"] if params["form"] != "table" else []
     refused += ["-j 0"] if options.jobs == 0 else []
-    refused += ["--search with --on"] if params["search"] and options.cluster is not None else []
     if refused:
         raise click.UsageError(f"--watch and {refused[0]} exclude each other.", ctx)
     # First, since TensorFlow is imported in the background. Without bytecode: a compiled file could hide a
@@ -97,7 +94,7 @@ def watch(paths: Sequence[str], read: Callable[[], Sequence[Case]], last: _LastR
                 )
                 took = time.perf_counter() - began
                 click.echo(_summary(len(todo), len(last.results), last.wrong, watched.count, took))
-            changed = last.search(cases, watched) or watched.wait()
+            changed = watched.wait()
             names = join_first(sorted(file.name for file in changed), _LISTED)
             click.echo(f"\n-- {names} changed")
     except KeyboardInterrupt:
@@ -115,7 +112,6 @@ class _LastResults:
     policy: Policy  # says what counts as a failure
     mark: Callable[[CaseResult], CaseResult]  # marks what doesn't count in a result
     results: dict[Key, CaseResult] = field(default_factory=dict)
-    searched: set[Key] = field(default_factory=set)  # the cases that were searched since they changed
 
     @property
     def wrong(self) -> int:
@@ -127,12 +123,11 @@ class _LastResults:
         return marked
 
     def check(self, cases: Sequence[Case]) -> None:
-        """Check cases, without a search: whoever saved a file waits for it."""
-        unsearched = [replace(case, wanted=replace(case.wanted, search=0.0)) for case in cases]
+        """Check cases."""
         empty: list[CaseResult] = []
         with redirect_stdout(sys.stderr):
             try:
-                for event in self.workers.run(unsearched):
+                for event in self.workers.run(cases):
                     if isinstance(event, Ended) and has_empty_pairs(event.result):
                         empty.append(event.result)
                     elif isinstance(event, Ended):
@@ -141,29 +136,6 @@ class _LastResults:
                 click.echo(str(error), err=True)
             for result in empty:
                 self.show(self._keep(judge_empty_pairs(result, self.results.values())))
-        self.searched -= {_key_of(case) for case in cases}
-
-    def search(self, cases: Sequence[Case], watched: FileWatch) -> frozenset[Path]:
-        """Search the cases with a search time until a file changes; return the files that have changed."""
-        from gradcheck_cli.running.local_workers import LocalWorkers
-
-        todo = [case for case in cases if case.wanted.search and _key_of(case) not in self.searched]
-        if not todo or not isinstance(self.workers, LocalWorkers):
-            return frozenset()
-        click.echo(f"searching {len(todo)} until a file changes")
-        wrong_count = 0
-        with redirect_stdout(sys.stderr):
-            for event in self.workers.run(todo):
-                if isinstance(event, Ended):
-                    self.searched.add(_key_of(event.result))
-                    if not self.policy.is_fine(result := self._keep(event.result)):
-                        wrong_count += 1
-                        self.show(result)
-                if changed := watched.changes():
-                    self.workers.stop()
-                    return changed
-        click.echo(f"searched {len(todo)}: {wrong_count} not right")
-        return frozenset()
 
     def forget_gone(self, cases: Sequence[Case]) -> None:
         """Drop the results of cases that no longer exist."""
@@ -233,13 +205,9 @@ class FileWatch:
 
     def wait(self) -> frozenset[Path]:
         """Return the files that have changed, as soon as there are some."""
-        while not (changed := self.changes()):
+        while not (changed := self._changes()):
             time.sleep(_PAUSE)
-        return changed
-
-    def changes(self) -> frozenset[Path]:
-        """Return the files that have changed since the last look."""
-        changed = more = self._changes()
+        more = changed
         while more:
             time.sleep(_QUIET)
             more = self._changes()

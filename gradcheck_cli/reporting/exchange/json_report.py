@@ -13,7 +13,7 @@ from gradcheck_cli.errors import UsageError
 from gradcheck_cli.gate import BaselineFinding, CoverageStatus, GradientCoverage, Projection
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.reporting.codes import Code, code_of_change, code_of_check, code_of_error, code_of_pair
-from gradcheck_cli.results import Figure, HeatMap, Ladder
+from gradcheck_cli.results import HeatMap, Ladder
 from gradcheck_cli.serial import Layout, TypeFault
 
 Object = dict[str, Any]
@@ -63,13 +63,6 @@ def _require_rungs(ladder: Ladder, place: str) -> None:
             raise TypeFault(f"{place}.{name} must have a number for each of {len(ladder.steps)} steps")
     if not all(0 < step < math.inf for step in ladder.steps):
         raise TypeFault(f"{place}.steps must be larger than 0")
-
-
-def _require_order(figure: Figure, place: str) -> None:
-    """Refuse a path on which an op reads a later one, or itself."""
-    for index, op in enumerate(figure.path):
-        if not all(-1 <= read < index for read in op.reads):
-            raise TypeFault(f"{place}.path[{index}].reads must be earlier ops, or -1")
 
 
 # A new field needs an entry here only if reports without it must still be readable: its name in `absent`.
@@ -144,7 +137,6 @@ LAYOUTS: serial.Layouts = {
         },
     ),
     Projection: Layout(is_list=True),
-    Figure: Layout(require=_require_order),
     HeatMap: Layout(require=_require_cells),
     Ladder: Layout(require=_require_rungs),
 }

@@ -271,20 +271,11 @@ class LiteralChecks:
         """Check a `file`, and return its array's shape, or `None` if there is none."""
         from gradcheck_cli.spec.values import arrays
 
-        key = arguments["key"]
         try:
-            array_place = arrays.ArrayPlace(folder, str(arguments["path"]), None if key is None else str(key))
-            stored_shape = arrays.check(array_place, self.dtype, shape, domain)
+            return arrays.read(folder, arguments, self.dtype, shape, domain).shape
         except arrays.ArrayError as error:
             self.node.add(str(error), "file")
             return shape
-        if shape is not None and stored_shape != shape:
-            self.node.add(
-                f"must hold an array of shape {show(shape)}, but got {show(stored_shape)}. "
-                "Change one of them",
-                "file",
-            )
-        return stored_shape
 
     def check_leaves(self, values: object, key: str) -> None:
         """Check that every scalar fits the dtype."""

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 
+from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
 from gradcheck_cli.tensorflow_backend.dtypes import Stack, value_of
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
@@ -204,17 +205,27 @@ def call_once(function: Any, tensors: Sequence[Any]) -> list[Any]:
 
     It is called in the same way as at many points, if possible: preparing a graph takes milliseconds, once
     for each way.
+
+    Raises:
+        CaseFailedError: an output has no value.
     """
     sizes = [tensor.shape.num_elements() for tensor in (*function.inputs, *function.outputs)]
     is_small = all(size is not None and size < LARGE_POINT for size in sizes)
-    if not tensors or not is_small or not is_mappable(function):
-        return [value.numpy() for value in restoring_call(function)(tensors)]
-    try:
-        stack = tf.raw_ops.ExpandDims(input=tensors[0], axis=0)
-        stacked = private_graphs.map_flat(function, [stack], tensors[1:])
-    except tf.errors.OpError:  # a call may succeed: it prepares the graph first
-        return [value.numpy() for value in restoring_call(function)(tensors)]
-    return [value.numpy()[0] for value in stacked]
+    if tensors and is_small and is_mappable(function):
+        with contextlib.suppress(tf.errors.OpError):  # a call may succeed: it prepares the graph first
+            stack = tf.raw_ops.ExpandDims(input=tensors[0], axis=0)
+            stacked = private_graphs.map_flat(function, [stack], tensors[1:])
+            if all(value.shape[0] for value in stacked):
+                return [value.numpy()[0] for value in stacked]
+    values = [value.numpy() for value in restoring_call(function)(tensors)]
+    for index, (output, value) in enumerate(zip(function.outputs, values, strict=True)):
+        if not output.shape.is_compatible_with(value.shape):  # TensorFlow returns an empty tensor
+            raise CaseFailedError(
+                "forward",
+                f"output {index} has no value: it is the side of a Switch that isn't taken. Return what "
+                "tf.cond returns, which has one whichever side is taken.",
+            )
+    return values
 
 
 @contextlib.contextmanager
