@@ -144,11 +144,12 @@ def hiding(factor, size):
     return op
 
 
-def judged(forward, value=(1.3, 1.7, 2.9, 3.1), dtype="float64"):
+def judged(forward, value=(1.3, 1.7, 2.9, 3.1), dtype="float64", mode="graph"):
     module = sys.modules["rounded_function"] = ModuleType("rounded_function")
     module.forward = forward
     inputs = {"x": {"shape": [len(value)], "dtype": dtype, "value": list(value)}}
-    report = gradcheck_cli.check({"op": "op", "forward": "rounded_function:forward", "inputs": inputs})
+    spec = {"op": "op", "forward": "rounded_function:forward", "inputs": inputs, "modes": [mode]}
+    report = gradcheck_cli.check(spec)
     (pair,) = report.cases[0].pairs
     return pair
 
@@ -217,6 +218,11 @@ def test_the_noise_of_python_code_is_seen_at_any_point(seed):
 @tf.custom_gradient
 def exprel_in_tensorflow(x):
     return tf.math.expm1(x) / x, lambda u: u * (x * tf.exp(x) - (tf.exp(x) - 1)) / x**2
+
+
+def test_in_eager_mode_a_trace_is_seen_into():
+    points = np.random.default_rng(0).uniform(1e-6, 4e-6, 20)
+    assert judged(exprel_in_tensorflow, points.tolist(), mode="eager").status is Status.PASSED
 
 
 @tf.custom_gradient
