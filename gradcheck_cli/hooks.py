@@ -3,8 +3,8 @@
 A feature is a folder of `gradcheck_cli.features`. Its `__init__` is all that the core sees of it: tables of
 what it has, each entry with the module that is imported when it is used. `COMMANDS` and `FORMATS` are by
 name; `HOOKS` has `module:name` of what is called at a hook.
-Without its folder a feature is missing from every list, and nothing else changes. Checks and reports
-of other packages are found by their entry points, when they are needed.
+Without its folder a feature is missing from every list, and nothing else changes. Checks, reports and
+generators of other packages are found by their entry points, when they are needed.
 """
 
 from __future__ import annotations
@@ -310,9 +310,10 @@ def after_verdict(case: OpenCase, stages: Mapping[str, Callable[[OpenCase], None
 
 CHECKS = "gradcheck.checks"
 REPORTS = "gradcheck.reports"
+GENERATORS = "gradcheck.generators"
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=3)
 def extensions(group: str) -> Mapping[str, Callable[..., Any]]:
     """Return the functions that installed packages register under a group, by name.
 

@@ -431,6 +431,9 @@ class InputModel(Strict):
     spd: Yes | None = optional("Symmetric (Hermitian) positive definite, well conditioned.", ON)
     triangular: Side | None = optional("Triangular with a diagonal away from 0.", "lower")
     probabilities: Yes | None = optional("Positive, with sum 1 along the last axis.", ON)
+    generator: Label | None = optional(
+        "Draw by a generator of an installed package, by its entry point's name.", "heavy_tailed"
+    )
     away_from: Reals | None = optional(
         "Points, such as kinks, that drawn values keep 0.1 standard deviations away from.", [0]
     )

@@ -46,7 +46,7 @@ def _arguments_of(kind: str, value: Any) -> dict[str, object]:  # noqa: ANN401 (
         return {"probability": 0.5 if value is True else float(value)}
     if isinstance(value, Strict):  # its numbers
         return dict(value)
-    names = {"value": "value", "triangular": "side"}
+    names = {"value": "value", "triangular": "side", "generator": "name"}
     return {names[kind]: value} if kind in names else {}
 
 

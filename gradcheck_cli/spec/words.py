@@ -43,7 +43,6 @@ DTYPE_KINDS = {
 # Keys that were in the format once, and what to use instead.
 FORMER_KEYS = {
     "budget": "It is an option now: gradcheck run --budget",
-    "generator": "It isn't drawn any more: draw in the forward from a drawn input, or write a file",
     "orthogonal": "It isn't drawn any more: make it in the forward, from the QR of a drawn matrix",
     "permutation": "It isn't drawn any more: write a value, or draw with uniform and min_gap, without ties",
 }
@@ -178,6 +177,7 @@ GENERATORS = {
     "spd": Generator(_INEXACT, least_rank=2, is_square=True),
     "triangular": Generator(_INEXACT, least_rank=2, can_mirror=False),
     "probabilities": Generator(("float",), least_rank=1, can_mirror=False),
+    "generator": Generator((*_NUMBERS, "bool")),  # of an installed package
 }
 # Other sources of values, which can't be written in a spec.
 SOURCES = {

@@ -385,10 +385,14 @@ def stateful_types(graph: Any, outputs: Sequence[Any], held: Sequence[Any] = ())
 
 def dtypes_on_path(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
     """Return the dtypes below float64 that occur on the path; a float64 reference needs none of them."""
+    return dtypes_of(graph, ops_between(inputs, outputs))
+
+
+def dtypes_of(graph: Any, ops: Sequence[Any]) -> list[str]:
+    """Return the dtypes below float64 of ops, and of the functions that they call."""
     names: set[str] = set()
-    on_path = ops_between(inputs, outputs)
-    flow_ids = _find_flows(on_path)
-    for op in on_path:
+    flow_ids = _find_flows(ops)
+    for op in ops:
         for tensor in (*op.inputs, *op.outputs):
             base = tensor.dtype.base_dtype
             is_low = dtypes.is_differentiable(base) and base.name not in ("float64", "complex128")

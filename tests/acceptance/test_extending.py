@@ -26,6 +26,14 @@ inputs: {x: {shape: [2], uniform: {low: 1, high: 2}}}
 op: flat
 forward: ops:flat
 inputs: {x: {shape: [2], uniform: {low: 1, high: 2}}}
+---
+op: drawn
+forward: ops:flat
+inputs: {x: {shape: [2], generator: heavy_tailed}}
+---
+op: unknown
+forward: ops:flat
+inputs: {x: {shape: [2], generator: nowhere}}
 """
 
 
@@ -71,7 +79,12 @@ def test_the_example_checks_and_reports(installed, tmp_path):
     )
     assert done.stdout.count("check bounded") == 2  # under its table, and in the list at the end
     rows = (tmp_path / "run.csv").read_text().splitlines()
-    assert [row.split(",")[:3] for row in rows] == [[op, "dy/dx", "passed"] for op in ("steep", "flat")]
+    assert [row.split(",")[:3] for row in rows] == [
+        [op, "dy/dx", "passed"] for op in ("steep", "flat", "drawn")
+    ]
+    told = " ".join(done.stdout.split())
+    assert "no installed package brings a generator 'nowhere'" in told
+    assert "there are: heavy_tailed" in told
 
 
 def test_a_report_that_nobody_brings_is_bad_usage(tmp_path):

@@ -144,11 +144,12 @@ def hiding(factor, size):
     return op
 
 
-def judged(forward, value=(1.3, 1.7, 2.9, 3.1)):
+def judged(forward, value=(1.3, 1.7, 2.9, 3.1), dtype="float64", mode="graph"):
     module = sys.modules["rounded_function"] = ModuleType("rounded_function")
     module.forward = forward
-    inputs = {"x": {"shape": [4], "dtype": "float64", "value": list(value)}}
-    report = gradcheck_cli.check({"op": "op", "forward": "rounded_function:forward", "inputs": inputs})
+    inputs = {"x": {"shape": [len(value)], "dtype": dtype, "value": list(value)}}
+    spec = {"op": "op", "forward": "rounded_function:forward", "inputs": inputs, "modes": [mode]}
+    report = gradcheck_cli.check(spec)
     (pair,) = report.cases[0].pairs
     return pair
 
@@ -194,6 +195,59 @@ def test_rounding_in_python_is_measured_beside_the_point(factor):
     assert pair.status is (Status.PASSED if factor == 1.0 else Status.MISMATCHED)
 
 
+def exprel_in_numpy(x, u):
+    return u * (x * np.exp(x) - (np.exp(x) - 1)) / x**2
+
+
+@tf.custom_gradient
+def exprel(x):
+    def gradient(u):
+        return tf.ensure_shape(tf.numpy_function(exprel_in_numpy, [x, u], x.dtype), x.shape)
+
+    return tf.math.expm1(x) / x, gradient
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_noise_of_python_code_is_seen_at_any_point(seed):
+    points = np.exp(np.random.default_rng(seed).uniform(np.log(1e-6), np.log(1e-3), 24))
+    assert (
+        judged(exprel, points.tolist()).status is Status.PASSED
+    )  # of evenly spaced points, half saw nothing
+
+
+@tf.custom_gradient
+def exprel_in_tensorflow(x):
+    return tf.math.expm1(x) / x, lambda u: u * (x * tf.exp(x) - (tf.exp(x) - 1)) / x**2
+
+
+def test_in_eager_mode_a_trace_is_seen_into():
+    points = np.random.default_rng(0).uniform(1e-6, 4e-6, 20)
+    assert judged(exprel_in_tensorflow, points.tolist(), mode="eager").status is Status.PASSED
+
+
+@tf.custom_gradient
+def gelu(x):
+    def gradient(u):
+        half, turn = (tf.constant(each, x.dtype) for each in (2.0, 2 * np.pi))
+        return u * (0.5 * (1 + tf.math.erf(x / tf.sqrt(half))) + x * tf.exp(-x * x / 2) / tf.sqrt(turn))
+
+    return tf.nn.gelu(x), gradient
+
+
+@pytest.mark.parametrize(
+    ("forward", "low", "high", "dtype"),
+    [
+        (exprel, 1e-6, 4e-6, "float64"),
+        (exprel_in_tensorflow, 1e-6, 4e-6, "float64"),
+        (gelu, -6, -2, "bfloat16"),
+    ],
+)
+def test_each_of_many_rows_is_measured(forward, low, high, dtype):
+    points = np.random.default_rng(0).uniform(low, high, 300)
+    pair = judged(forward, points.tolist(), dtype)
+    assert (pair.status, pair.numbers.decided_by["within measured rounding"] > 256) == (Status.PASSED, True)
+
+
 @tf.custom_gradient
 def wrong_at_one(x):
     def gradient(u):
@@ -205,3 +259,14 @@ def wrong_at_one(x):
 
 def test_a_branch_of_python_code_is_no_rounding():
     assert judged(wrong_at_one, [0.3, 1.0, 2.0, -0.7]).status is Status.MISMATCHED
+
+
+@tf.custom_gradient
+def noisy_near_one(x):
+    return tf.acosh(x), lambda u: u / tf.sqrt(x * x - 1)
+
+
+def test_what_differences_leave_open_isnt_said_to_be_open_for_rounding():
+    pair = judged(noisy_near_one, [1 + 1e-12, 2.0, 3.0, 4.0])
+    assert pair.undecided == "unresolved"  # the slope changes within any step that shows it
+    assert "within measured rounding" not in pair.numbers.decided_by

@@ -75,6 +75,41 @@ def test_rounding_of_the_narrower_dtypes_is_gone():
     np.testing.assert_allclose(wide, X.astype(np.float32).astype(float), rtol=1e-10)
 
 
+def rounded_to(dtype):
+    return lambda x: tf.cast(tf.cast(x, dtype), tf.float32)
+
+
+@pytest.mark.parametrize(
+    ("forward", "gradient", "is_kept"),
+    [
+        (tf.sin, rounded_to(tf.bfloat16), True),
+        (tf.sin, tf.function(rounded_to(tf.bfloat16)), True),
+        (rounded_to(tf.float16), rounded_to(tf.bfloat16), True),
+        (rounded_to(tf.bfloat16), rounded_to(tf.float16), False),
+        (tf.function(rounded_to(tf.bfloat16)), rounded_to(tf.bfloat16), False),
+    ],
+    ids=["fewer bits", "in a body", "fewer than half", "more than the forward", "as in the forward's body"],
+)
+def test_a_gradients_cast_to_fewer_bits_than_the_forwards_stays(forward, gradient, is_kept):
+    narrow = traced(lambda x: (forward(x), gradient(x)), (X.shape, tf.float32))
+    twin = Twin(narrow, WideVariables(), of_forward=narrow.outputs[:1])
+    value = private_graphs.call_flat(twin.function(narrow), [tf.constant(X)])[1]
+    assert value.dtype == tf.float64
+    np.testing.assert_array_equal(value, gradient(tf.constant(X, tf.float32)) if is_kept else X)
+    kept = twin.narrow_ops_between(twin.tensors(narrow.inputs), twin.tensors(narrow.outputs))
+    assert not kept  # which would widen the tolerance
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+def test_a_gradients_constant_counts_as_rounded_to_no_fewer_bits_than_the_forwards(dtype):
+    narrow = traced(
+        lambda x: (tf.cast(x, tf.float16), x * tf.cast(tf.constant(0.7, dtype), tf.float32)),
+        (X.shape, tf.float32),
+    )
+    units = Twin(narrow, WideVariables(), of_forward=narrow.outputs[:1]).units.values()
+    assert list(units) == ([2.0**-11] if dtype == tf.float16 else [])
+
+
 @pytest.mark.parametrize(("dtype", "wide"), [(tf.float16, "float64"), (tf.complex64, "complex128")])
 def test_other_dtypes_have_theirs(dtype, wide):
     _, (value,), (own,) = twin_and_values(tf.sin, X, dtype=dtype)

@@ -10,7 +10,6 @@ import numpy as np
 from gradcheck_cli.checking.ops.jacobian import pull_back
 from gradcheck_cli.checking.ops.operation import Array, Float, Operation, pack, unpack
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.numerics.refine.series import POINTS, standard_deviation
 from gradcheck_cli.numerics.shared_limits import BOUND_PER_SIGMA, RUNS
 
 # The largest of eight runs, twice: of 140 gradients with known errors, none is beyond (decision 53). What is
@@ -44,9 +43,21 @@ def rounding_of(
     return _largest_changes(pull_back(op, output, upstream), runs)
 
 
-# Seven points this far apart, relative to the inputs: sums round otherwise at each, and what a smooth
-# gradient adds to differences of order 4 to 6 is below 2**-48 of it. A power of two would round nothing.
-_SPACING = 1.1 * 2.0**-12
+# Points beside are up to eight times this away, relative to the inputs: of a smooth gradient, a polynomial of
+# degree 5 leaves no more than rounding there. At even distances, what is rounded off would often grow evenly.
+_SPACING = 2.0**-12
+_PLACES = np.random.default_rng(0).uniform(1.0, 8.0, 16)
+_DEGREE = 5
+_SMOOTH = np.linalg.qr(np.vander(_PLACES - 4.5, _DEGREE + 1))[0]
+
+
+def _noise(values: Float) -> Float:
+    """Estimate the standard deviation of the noise of values at the points, (points, ...)."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        moved = values - values[0]
+        left = moved - np.tensordot(_SMOOTH, np.tensordot(_SMOOTH.T, moved, 1), 1)
+        freedom = len(_PLACES) - _DEGREE - 1
+        return np.asarray(np.nan_to_num(np.sqrt(np.sum(left * left, axis=0) / freedom)))
 
 
 def _rounding_of_black_box(op: Operation, output: int, upstream: Float, seed: int) -> dict[int, Float]:
@@ -61,14 +72,14 @@ def _rounding_of_black_box(op: Operation, output: int, upstream: Float, seed: in
         if of.is_differentiable
     }
 
-    def pull(times: int) -> Mapping[int, Float | None]:
+    def pull(times: float) -> Mapping[int, Float | None]:
         beside = {index: times * np.asarray(step) for index, step in steps.items()}
         return _pull_at(op, output, upstream, 1.0, beside)
 
-    sides = [[pull(sign * (1 + point)) for point in range(POINTS)] for sign in (1, -1)]
+    sides = [[pull(sign * place) for place in _PLACES] for sign in (1, -1)]
     for index in moved:
         noise = [
-            np.nan_to_num(standard_deviation(np.array([at[index] for at in side]), only_noise=True))
+            _noise(np.array([at[index] for at in side]))
             for side in sides
             if all(at.get(index) is not None for at in side)
         ]

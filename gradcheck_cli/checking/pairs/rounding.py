@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, pull_back, unit_vectors
 from gradcheck_cli.checking.ops.operation import (
+    Array,
     Float,
     Operation,
     pack,
@@ -20,14 +20,13 @@ from gradcheck_cli.checking.ops.operation import (
 )
 from gradcheck_cli.checking.ops.random_rounding import FACTOR, rounding_of
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Rule
-from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import EXPLANATIONS, FLOAT64, Reason, Verdict
 from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, largest_finite
 from gradcheck_cli.numerics.problem import scales
 from gradcheck_cli.numerics.shared_limits import (
+    BOUND_BY_RUNS,
     CHEAP,
     DIGITS,
-    DIRECTIONS,
     FLOATS_AT_ONCE,
     MARGIN,
     OF_SOME_OPERATIONS,
@@ -46,13 +45,39 @@ _REMEDY = EXPLANATIONS[Reason.ROUNDING].remedy
 def allow_rounding(pair: Pair, sample: PairSample) -> PairSample:
     """Return the verdicts with what rounding was seen to do added to the bound, where that decides.
 
-    It makes a mismatch a pass up to the cap, and "can't tell" beyond.
+    It makes a mismatch a pass up to the cap, and "can't tell" beyond. Once an element is wrong all the same,
+    no more rows are measured.
     """
     wrong = sample.verdict == Verdict.MISMATCH
     is_open = wrong | ((sample.verdict == Verdict.INCONCLUSIVE) & np.isin(sample.reason, _COARSE))
     is_open &= np.isfinite(sample.uncertainty) & np.isfinite(sample.analytic)
     if not is_open.any() or not sample.is_connected:
         return sample
+    rows = np.flatnonzero(is_open.any(axis=1))
+    batch = _share_upstreams(sample, rows) // CHEAP
+    for number in range(int(batch.max()) + 1):
+        here = np.zeros(is_open.shape, dtype=bool)
+        here[rows[batch == number]] = True
+        sample = _allow_some(pair, sample, is_open & here)
+        if (here & (sample.verdict == Verdict.MISMATCH)).any():
+            break
+    return sample
+
+
+def _share_upstreams(sample: PairSample, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """Number upstreams that each pull some rows back, (len(rows),): rows that have no column in common.
+
+    In a sparse Jacobian, rows have either all of their columns in common or none.
+    """
+    first = sample.each_place()[1][rows, 0]
+    order = np.argsort(first, kind="stable")
+    shared = np.zeros(rows.size, dtype=np.intp)
+    shared[order] = np.arange(rows.size) - np.searchsorted(first[order], first[order])
+    return shared
+
+
+def _allow_some(pair: Pair, sample: PairSample, is_open: npt.NDArray[np.bool_]) -> PairSample:
+    wrong = sample.verdict == Verdict.MISMATCH
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(sample.analytic - sample.numeric)
     cap, uncertainty = _cap(pair, sample), sample.uncertainty
@@ -73,13 +98,12 @@ def allow_rounding(pair: Pair, sample: PairSample) -> PairSample:
         doubted = is_open & ~passes & (bound > 0)
         doubted &= error <= sample.allowed + MARGIN * uncertainty + bound
     # The widest of what keeps it from a verdict names the reason.
-    own = (bound > MARGIN * uncertainty) | (sample.reason == Reason.NONE)
-    reason = np.where(own, Reason.ROUNDING, sample.reason).astype(np.int8)
+    doubted &= wrong | (bound > MARGIN * uncertainty)
     passed = sample.settle(passes, Verdict.PASS, Rule.ROUNDING, allowed=allowed)
-    settled = passed.settle(doubted, Verdict.INCONCLUSIVE, Rule.ROUNDING, reason)
-    if not (doubted & own).any() or settled.is_wrong:
+    settled = passed.settle(doubted, Verdict.INCONCLUSIVE, Rule.ROUNDING, Reason.ROUNDING)
+    if not doubted.any() or settled.is_wrong:
         return settled
-    return replace(settled, remark=_describe(pair, settled, np.where(doubted & own, error, -1.0), bound))
+    return replace(settled, remark=_describe(pair, settled, np.where(doubted, error, -1.0), bound))
 
 
 def _describe(pair: Pair, sample: PairSample, error: Float, bound: Float) -> str:
@@ -129,16 +153,18 @@ def measure_rounding(
     """Measure how far rounding moves some elements, as `sample.analytic`; 0 for the others.
 
     Args:
-        where: which elements; no more than a number of rows are measured.
+        where: which elements, one at least.
         draws: numbers of the runs.
     """
-    chosen = np.flatnonzero(where.any(axis=1))[:CHEAP]
+    chosen = np.flatnonzero(where.any(axis=1))
+    shared = _share_upstreams(sample, chosen)
     at_rows, at_columns = (place[chosen] for place in sample.each_place())
-    upstream = unit_vectors(at_rows[:, 0], packed_size(pair.output))
+    upstream = np.zeros((int(shared.max()) + 1, packed_size(pair.output)))
+    upstream[shared, at_rows[:, 0]] = 1.0
     moved = np.zeros(sample.analytic.shape)
     by_input = rounding_of(pair.operations.formula, pair.output_index, upstream, pair.case.seed, draws)
     if pair.input_index in by_input:
-        moved[chosen] = np.take_along_axis(by_input[pair.input_index], at_columns, axis=1)
+        moved[chosen] = by_input[pair.input_index][shared[:, None], at_columns]
     return moved
 
 
@@ -152,36 +178,37 @@ def _measure_slopes(
     op, (output, input_index) = pair.operations.formula, pair.key
     rows, columns = sample.each_place()
     moved = np.zeros(sample.analytic.shape)
-    own = np.unique(columns[where])[:CHEAP]
-    info, point = op.inputs[input_index], packed_point(op, input_index)
     if not pair.may_be_rounded:
         return moved
+    info, point = op.inputs[input_index], packed_point(op, input_index)
     # Only the slopes' change counts, so that neither a step's rounding nor its curvature matters beside a
     # rounding of a narrow dtype.
-    steps = FLOAT64.first_step * scales(point).step[own]
-    moves = steps[:, None] * unit_vectors(own, point.size)
-    stack = unpack(np.concatenate([point + moves, point - moves]), info)
+    steps = FLOAT64.first_step * scales(point).step
+    forms = [form for draw in draws if (form := op.forms.rounded_otherwise(draw + 1)) is not None]
+    used = np.flatnonzero(where.any(axis=0))
+    for own in np.split(used, range(CHEAP, used.size, CHEAP)):
+        moves = np.zeros((own.size, point.size))
+        moves[np.arange(own.size), columns[:, own]] = steps[columns[:, own]]
+        stack = unpack(np.concatenate([point + moves, point - moves]), info)
 
-    def slopes(form: Operation) -> Float:
-        values = pack(form.evaluate({input_index: stack})[output], op.outputs[output])
-        return np.asarray((values[: len(own)] - values[len(own) :]) / (2 * steps[:, None]))
+        def slopes(form: Operation, own: npt.NDArray[np.intp], stack: Array) -> Float:
+            values = pack(form.evaluate({input_index: stack})[output], op.outputs[output])[:, rows[:, 0]]
+            return np.asarray((values[: own.size] - values[own.size :]).T / (2 * steps[columns[:, own]]))
 
-    forms = (op.forms.rounded_otherwise(draw + 1) for draw in draws)
-    base, change = slopes(op), np.zeros((len(own), sample.size[0]))
-    for form in forms:
-        if form is not None:
+        base = slopes(op, own, stack)
+        for form in forms:
             with np.errstate(invalid="ignore"):
-                change = np.fmax(change, np.nan_to_num(np.abs(slopes(form) - base)))
-    moved[where] = change[np.searchsorted(own, columns[where]).clip(max=len(own) - 1), rows[where]]
-    return np.where(np.isin(columns, own), moved, 0.0)
+                change = np.nan_to_num(np.abs(slopes(form, own, stack) - base))
+            moved[:, own] = np.fmax(moved[:, own], change)
+    return np.where(where, moved, 0.0)
 
 
 def mark_remainder(pairs: Mapping[PairKey, Pair], samples: dict[PairKey, PairSample], key: PairKey) -> None:
     """Mark a pair, in place, if it is zero by symmetry, such as a key's bias in attention.
 
-    Its output doesn't move, not even where the input moves by its own size, and its gradient is what terms
-    that cancel leave: it is below the rounding of the slopes that the same output has in another input. A
-    saturated sigmoid's gradient is as small, but its output moves further away.
+    Its output doesn't move, and its gradient is what terms that cancel leave: it is below the rounding of the
+    slopes that the same output has in another input, and rounding moves it by its own size. A saturated
+    sigmoid's gradient is as small, but has digits.
 
     Args:
         pairs: the pairs at one sample point.
@@ -201,15 +228,11 @@ def mark_remainder(pairs: Mapping[PairKey, Pair], samples: dict[PairKey, PairSam
     small = ROUNDINGS_OF_A_RUN * _unit_roundoff(pair)
     if not largest_finite(analytic) <= small * max(beside, default=0.0):
         return
-    op, (output, input_index) = pair.operations.differenced, key
-    info, point = op.inputs[input_index], packed_point(op, input_index)
-    signs = np.random.default_rng(pair.case.seed).choice([-1.0, 1.0], (DIRECTIONS, point.size))
-    far = unpack(point + signs * scales(point, pair.scale).step, info)
-    with suppress(CaseFailedError):
-        values = pack(op.evaluate({input_index: far})[output], op.outputs[output])
-        base = pack(op.base_values[output][np.newaxis], op.outputs[output])
-        if np.max(np.abs(values - base)) <= small * largest_finite(base):
-            samples[key] = replace(sample, smallness=replace(sample.smallness, is_remainder=True))
+    rows = np.flatnonzero(analytic.any(axis=1))[:CHEAP]
+    upstream = unit_vectors(rows, packed_size(pair.output))
+    moved = rounding_of(pair.operations.formula, key[0], upstream, pair.case.seed).get(key[1], np.zeros(1))
+    if largest_finite(analytic) <= BOUND_BY_RUNS * np.max(moved):
+        samples[key] = replace(sample, smallness=replace(sample.smallness, is_remainder=True))
 
 
 def _few_rows(pair: Pair) -> dict[int, Float]:

@@ -137,7 +137,8 @@ class Walk:
         return function if self.source.narrow is None else self._make_twin().function(function)
 
     def _make_twin(self) -> Twin:
-        return Twin(self.function, self.source.state.twins.variables, self.held.body_holds)
+        variables = self.source.state.twins.variables
+        return Twin(self.function, variables, self.held.body_holds, of_forward=[self.result])
 
     def low_precision(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
         """Return the dtypes below float64 in which the ops between two sets of tensors compute."""

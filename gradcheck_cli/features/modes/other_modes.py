@@ -6,13 +6,14 @@ import contextlib
 import itertools
 import re
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli import hooks
-from gradcheck_cli.checking.ops.operation import GradientFormError, Opening
+from gradcheck_cli.checking.ops.operation import GradientFormError, Opening, Operation
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.features.modes.eager_operation import CalledCase, EagerOperation
 from gradcheck_cli.numerics import precision_of
@@ -188,6 +189,13 @@ class EagerMode(GraphMode):
         if opening.is_reference:
             return GraphOperation.of(TracedCase(case, opening, state))
         op = EagerOperation.of(CalledCase(case, opening, state))
+        trace = cache(partial(_trace_alike, op))
+
+        def rounded(draw: int) -> Operation | None:
+            traced = trace()
+            return None if traced is None else traced.forms.rounded_otherwise(draw)
+
+        op = replace(op, forms=replace(op.forms, rounded_otherwise=rounded))
         if not opening.reversed:
             check_output_shapes(case, op)
         return op
@@ -207,13 +215,17 @@ class EagerMode(GraphMode):
 
 
 def _trace_in_float64(op: EagerOperation) -> GraphOperation | None:
+    traced = _trace_alike(op)
+    return None if traced is None else float64_twin(traced)
+
+
+def _trace_alike(op: EagerOperation) -> GraphOperation | None:
+    """Trace a called op; `None` if the trace has other values or gradients."""
     traced = GraphOperation.of(TracedCase(op.called.case, op.opening, op.called.state))
     try:
-        if not (agree(op, traced) and _have_same_gradients(op, traced)):
-            return None
+        return traced if agree(op, traced) and _have_same_gradients(op, traced) else None
     except (CaseFailedError, GradientFormError):
         return None
-    return float64_twin(traced)
 
 
 def _call_in_float64(op: EagerOperation) -> EagerOperation | None:
@@ -231,7 +243,7 @@ def _call_in_float64(op: EagerOperation) -> EagerOperation | None:
 
 def _have_same_gradients(op: EagerOperation, traced: GraphOperation) -> bool:
     """Whether a call and a trace have the same gradients, up to rounding, for a random upstream."""
-    unit = max(precision_of(name).unit_roundoff for name in op.facts.low_precision)
+    unit = max(precision_of(name).unit_roundoff for name in (*op.facts.low_precision, "float64"))
     for output_index, upstream, called_gradients in pull_random(op, op.called.case):
         traced_gradients: Any = traced.vjp(output_index, upstream)
         for called_gradient, traced_gradient in zip(called_gradients, traced_gradients, strict=True):

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.hooks import GENERATORS, extensions
 from gradcheck_cli.spec.case import Case, InputSpec, kind_of
 from gradcheck_cli.spec.values import arrays, constraints
 from gradcheck_cli.spec.values.constraints import (
@@ -402,6 +403,34 @@ def _triangular(drawing: Drawing) -> Floats:
     return np.asarray(triangle)
 
 
+def _call_extension(drawing: Drawing) -> Array:
+    """Draw with a function of another package.
+
+    Raises:
+        CaseFailedError: there is no generator of that name, it raises, or it returns another shape.
+    """
+    name, installed = str(drawing.arguments["name"]), extensions(GENERATORS)
+    if name not in installed:
+        raise CaseFailedError(
+            "values",
+            f"no installed package brings a generator '{name}' (entry points of {GENERATORS}); there are: "
+            f"{', '.join(sorted(installed)) or 'none'}.",
+        )
+    try:
+        drawn = np.asarray(installed[name](drawing.rng, drawing.shape))
+    except Exception as error:
+        raise CaseFailedError(
+            "values", f"generator '{name}' raised {type(error).__name__}: {error}"
+        ) from error
+    if drawn.shape != drawing.shape or drawn.dtype.kind not in "fciub":
+        raise CaseFailedError(
+            "values",
+            f"generator '{name}' must return numbers of shape {list(drawing.shape)}, but returned "
+            f"{drawn.dtype} of shape {list(drawn.shape)}.",
+        )
+    return drawn
+
+
 # The generators of arrays whose elements depend on each other. The last one or two dimensions hold the
 # structure, the others are a batch. Those of one_hot are integers.
 _STRUCTURED: dict[str, Callable[[Drawing], Array]] = {
@@ -409,4 +438,5 @@ _STRUCTURED: dict[str, Callable[[Drawing], Array]] = {
     "probabilities": _probabilities,
     "spd": _spd,
     "triangular": _triangular,
+    "generator": _call_extension,
 }

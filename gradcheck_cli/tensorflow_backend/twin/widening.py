@@ -10,6 +10,7 @@ side that TensorFlow's own gradient takes.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -107,6 +108,7 @@ class Widening:
     left_out: Collection[str]  # names of nodes to remove, since something else replaces them
     # the functions that PyFuncs call instead of their own, by token
     replaced: Mapping[str, Callable[..., Any]]
+    largest_unit: float = math.inf  # what rounds by more is a fault: such casts stay
     # the unit roundoff of constants and of reads of variables that were narrower, by function and node
     units: dict[tuple[str, str], float] = field(default_factory=dict)
     narrow_ops: list[NarrowOp] = field(default_factory=list)  # the ops that keep their dtypes
@@ -192,7 +194,8 @@ class Widening:
             return _Casts()
         inputs, outputs = arguments_of(definition.input_arg, node), arguments_of(definition.output_arg, node)
         numpy = self._redirect_call(node, inputs, outputs) if node.op in NUMPY_CALLS else None
-        if not _KEEP.fullmatch(node.op) and self._has_kernel(node, definition):
+        is_rounding = node.op == "Cast" and self._unit_of(node.attr["DstT"].type) > self.largest_unit
+        if not (is_rounding or _KEEP.fullmatch(node.op)) and self._has_kernel(node, definition):
             for attr in node.attr.values():
                 self._widen_attr(attr)
         else:
@@ -206,7 +209,8 @@ class Widening:
         narrow = {inside for _, inside, _ in (*casts.inputs.values(), *casts.outputs.values())}
         if numpy is not None:
             narrow = {dtype for _, dtype in (*inputs, *outputs) if dtype in _WIDE}
-        if narrow and not node.op.startswith("TensorArray"):  # its float is a flow, which carries no number
+        # The float of a TensorArray is a flow, which carries no number.
+        if narrow and not is_rounding and not node.op.startswith("TensorArray"):
             dtypes = frozenset(tf.as_dtype(dtype).name for dtype in narrow)
             self.narrow_ops.append(NarrowOp(node.op, node.name, function, dtypes, numpy))
         return casts
@@ -214,9 +218,18 @@ class Widening:
     def _note_unit(self, node: Any, function: str) -> None:
         """Note to what a constant, or a variable that is read, was rounded; see `units`."""
         if node.op in ("Const", "ReadVariableOp"):
-            narrow = tf.as_dtype(node.attr["dtype"].type)
-            if narrow.is_floating and narrow != tf.float64:
-                self.units[function, node.name] = precision_of(narrow.name).unit_roundoff
+            self.note_unit(function, node.name, node.attr["dtype"].type)
+
+    def note_unit(self, function: str, name: str, dtype: int) -> None:
+        """Note to what a number was rounded, unless that is the gradient's own doing; see `units`."""
+        if 0 < (unit := self._unit_of(dtype)) <= self.largest_unit:
+            self.units[function, name] = unit
+
+    @staticmethod
+    def _unit_of(dtype: int) -> float:
+        """Return the unit roundoff of a real dtype below float64; 0 of others."""
+        narrow = tf.as_dtype(dtype)
+        return precision_of(narrow.name).unit_roundoff if dtype in _WIDE and narrow.is_floating else 0.0
 
     def _has_kernel(self, node: Any, definition: Any) -> bool:
         """Whether a kernel takes a node with its dtypes widened."""
