@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from gradcheck_cli.numerics import FLOAT32, FLOAT64, Problem, Reason, Verdict, judge
+from gradcheck_cli.numerics import FLOAT16, FLOAT32, FLOAT64, Problem, Reason, Verdict, judge
 from tests.numerics.numerics_near import GROUPS, KNOTS, beside_knots
 from tests.numerics.numerics_table import NUMPY
 from tests.rows.stairs import RAMPS
@@ -235,3 +235,15 @@ def test_a_turn_within_roundings_of_the_point_is_a_jump_whatever_rounds_inside(s
 
     found = run(turn, np.array([0.25]), np.array([[slope]]), rounded_size=lambda: np.array([1e15]))
     assert (found.verdict[0, 0], found.reason[0, 0]) == (Verdict.INCONCLUSIVE, Reason.JUMP)
+
+
+def test_a_kink_that_half_precision_shows_at_two_steps_accuses_no_side():
+    def ascending(points):
+        return np.sort(points.astype(np.float16), axis=-1).astype(np.float64)
+
+    point = FLOAT16.round(np.array([0.1, -1.0, 2.0, 0.5, 0.5]))
+    right = np.eye(5)[np.argsort(point, kind="stable")]
+    settings = Problem(ascending, point, FLOAT16, FLOAT16)
+    assert not (judge(settings, right).verdict == Verdict.MISMATCH).any()
+    assert (judge(settings, -right).verdict == Verdict.MISMATCH).sum() >= 3
+    assert judge(settings, np.where(right != 0, 2.0, 0.0)).verdict[2, 3] == Verdict.MISMATCH

@@ -425,8 +425,12 @@ def decide(  # noqa: PLR0913, PLR0917 (the slopes, the gradient, and what is all
         tells = is_conclusive(analytic, resolution.slope, allowed, working)
         # Close to the point, f may agree with the gradient and contradict a slope that settled further out (a
         # fine ripple that passed for noise).
-        agrees_closer = np.abs(resolution.local - analytic) <= resolution.local_noise
-        agrees_closer &= np.abs(resolution.local - resolution.slope) > resolution.local_noise + uncertainty
+        agrees_closer = (analytic >= resolution.local_low) & (analytic <= resolution.local_high)
+        agrees_closer &= (
+            resolution.local_differs
+            | (resolution.slope + uncertainty < resolution.local_low)
+            | (resolution.slope - uncertainty > resolution.local_high)
+        )
         beyond &= ~agrees_closer | resolution.is_kink
         # An infinite gradient against an uncertain slope proves nothing: the slope may be infinite, too.
         beyond &= np.isfinite(analytic) | (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from gradcheck_cli.numerics.differences import Mask
-from gradcheck_cli.numerics.precision import Float
+from gradcheck_cli.numerics.precision import FLOAT32, Float
 from gradcheck_cli.numerics.reasons import Reason
 from gradcheck_cli.numerics.refine.edges import Departure, find_departure
 from gradcheck_cli.numerics.refine.series import SAME_OVER_ORDERS, Series, Settled, settle
@@ -29,6 +29,8 @@ GRAINS = 8.0
 # assumed 1.) This is tried only where fewer digits are known than are needed.
 NEARBY = 2.0
 SHARP = 1e-7
+# Each side's slope errs by twice what the central one does, and both by a factor of two more than is assumed.
+_APART = 8.0
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,11 @@ class Resolution:
     is_flat: Mask  # f is bitwise unchanged at the smallest steps
     reason: np.ndarray  # why there is no slope, as `Reason`
     rungs: np.ndarray  # number of steps that had a difference
-    local: Float  # the slope of the sentinel that is closest to the point without being hidden by noise
-    local_noise: Float  # assumed, not measured, bound on its rounding error
+    # the slopes of the sentinel that is closest to the point without being hidden by noise, between its sides
+    # and as far beyond as rounding is assumed, not measured, to move them
+    local_low: Float
+    local_high: Float
+    local_differs: Mask  # whether its sides differ by more than that
     departure: Departure  # how f departs from the slope towards large steps
     # relative noise of the forward's values, a bound over |f|; where f is 0, over the largest of its terms
     # and of |f| near the point
@@ -70,8 +75,9 @@ class Resolution:
             is_flat=false.copy(),
             reason=np.full(size, Reason.UNRESOLVED, dtype=np.int8),
             rungs=np.zeros(size, dtype=np.int64),
-            local=none.copy(),
-            local_noise=np.full(size, np.inf),
+            local_low=none.copy(),
+            local_high=none.copy(),
+            local_differs=false.copy(),
             departure=Departure.empty(size),
             noise=np.zeros(size),
             bias=np.zeros(size),
@@ -120,7 +126,7 @@ def resolve(series: Series) -> Resolution:
         bias = np.where(np.isfinite(bias), bias, 0.0)
     slope, uncertainty = np.where(is_known, slope, np.nan), np.where(is_known, uncertainty, np.inf)
     apart = 0.5 * settled.spread
-    local, local_noise = _local(series, slope)
+    local_low, local_high, local_differs = _local(series, slope)
     return Resolution(
         slope=slope,
         uncertainty=uncertainty,
@@ -130,8 +136,9 @@ def resolve(series: Series) -> Resolution:
         is_flat=np.asarray(series.at.is_flat[: series.sentinels + 2].all(axis=0)),
         reason=reason.astype(np.int8),
         rungs=settled.rungs,
-        local=local,
-        local_noise=local_noise,
+        local_low=local_low,
+        local_high=local_high,
+        local_differs=local_differs,
         departure=find_departure(series, slope, uncertainty + apart, noise),
         noise=relative,
         bias=bias,
@@ -256,12 +263,21 @@ def _value_nearby(series: Series) -> Float:
     return np.asarray(np.max(np.where(np.isfinite(size), size, 0.0), axis=0))
 
 
-def _local(series: Series, slope: Float) -> tuple[Float, Float]:
-    """Return the slope of the shortest sentinel that is clear of noise, else of the longest."""
-    at, last = series.at, max(series.sentinels - 1, 0)
+def _local(series: Series, slope: Float) -> tuple[Float, Float, Mask]:
+    """Return the least and the greatest slope at the shortest sentinel clear of noise, else at the longest.
+
+    Beside these: whether its sides differ by more than noise. Three steps make that a kink; a half precision
+    may have two, so that its shortest step at which the sides differ counts.
+    """
+    at, element = series.at, np.arange(slope.size)
     with np.errstate(all="ignore"):
-        use_first = np.abs(at.slope[0] - slope) > 3 * at.noise[0]
-    return np.where(use_first, at.slope[0], at.slope[last]), np.where(use_first, at.noise[0], at.noise[last])
+        is_apart = at.is_central & (np.abs(at.jump) > _APART * at.noise)
+        clear = np.where(np.abs(at.slope[0] - slope) > 3 * at.noise[0], 0, max(series.sentinels - 1, 0))
+        shortest = np.where(is_apart.any(axis=0), np.argmax(is_apart, axis=0), clear)
+        which = np.where(series.unit > FLOAT32.unit_roundoff, shortest, clear), element
+        differs, noise = is_apart[which], at.noise[which]
+        sides = np.where(differs, (at.up[which], at.down[which]), at.slope[which])
+    return sides.min(axis=0) - noise, sides.max(axis=0) + noise, differs
 
 
 # |f(x+h) - f(x)| of a smooth function falls with h, so equal within 5 % over three steps is a jump;
