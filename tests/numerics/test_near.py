@@ -247,3 +247,18 @@ def test_a_kink_that_half_precision_shows_at_two_steps_accuses_no_side():
     assert not (judge(settings, right).verdict == Verdict.MISMATCH).any()
     assert (judge(settings, -right).verdict == Verdict.MISMATCH).sum() >= 3
     assert judge(settings, np.where(right != 0, 2.0, 0.0)).verdict[2, 3] == Verdict.MISMATCH
+
+
+@pytest.mark.parametrize("divisor", [1e-11, 1e-12, 1e-13, 3e-14, 1e-14])
+def test_a_remainder_by_a_tiny_divisor_has_no_slope_that_larger_steps_show(divisor):
+    draw = np.random.default_rng(1)
+    for _ in range(20):
+        dividend, point = draw.normal(size=3), np.array([divisor * draw.uniform(0.5, 2), 0.7, 1.3])
+
+        def remainder(points, dividend=dividend):
+            return np.mod(dividend, points)
+
+        right = np.diag(-np.floor(dividend / point))
+        assert run(remainder, point, right).verdict[0, 0] != Verdict.MISMATCH
+        assert run(remainder, point, 2 * right).verdict[0, 0] not in GREEN
+        assert run(remainder, point, 2 * right).verdict[1, 1] == Verdict.MISMATCH or right[1, 1] == 0

@@ -96,6 +96,7 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
     doubtful = _Doubtful(elements, sampled, analytic, first.trusted)
     open_now = np.ones(rows.size, dtype=bool)
     doubted = is_small = _is_small(problem)[sampled.columns]
+    is_rough = np.zeros(rows.size, dtype=bool)
     refined: Refined | None = None
     for this_round in (*_plan_rounds(problem), None):
         if this_round is not None:
@@ -103,10 +104,11 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
             chosen = np.flatnonzero(is_open & this_round.is_for(resolution, sampled.columns))
             if refined is not None and not chosen.size:
                 continue
-            _sample_into(problem, sampled, chosen, this_round, resolution)
+            is_rough |= _sample_into(problem, sampled, chosen, this_round, resolution)
         is_spent = open_now & (this_round is None)
         refined = _apply_tolerances(problem, doubtful, resolution, is_spent)
         is_hidden = confirm(problem, sampled, refined, analytic)
+        is_hidden |= is_rough & (refined.verdict == Verdict.MISMATCH)
         if is_hidden.any():
             resolution.slope[is_hidden], resolution.uncertainty[is_hidden] = np.nan, np.inf
             resolution.reason[is_hidden] = Reason.STAIRCASE
@@ -155,8 +157,14 @@ def _is_small(problem: Problem) -> np.ndarray:
 
 def _sample_into(
     problem: Problem, sampled: Elements, chosen: np.ndarray, this_round: Round, resolution: Resolution
-) -> None:
-    """Sample some elements, and keep the better of the old and the new result."""
+) -> np.ndarray:
+    """Sample some elements, and keep the better of the old and the new result.
+
+    Returns:
+        (e,) which are rough at the scale of their own input, as a remainder is by a tiny divisor: there
+        is no clear slope there, and noise far beyond rounding. What larger steps show is no slope.
+    """
+    is_rough = np.zeros(sampled.rows.size, dtype=bool)
     for series in sample(
         problem, sampled.take(chosen), this_round.scale, this_round.exponents, this_round.depth
     ):
@@ -174,6 +182,9 @@ def _sample_into(
             # Closer to a jump, rounding may hide it. Beside a jump, there is a clear slope or none.
             is_better &= is_clear | new.is_flat | (old.reason != Reason.JUMP)
             if this_round.is_own:  # the derivative is what the smaller steps show, if they show it clearly
+                rounding = OF_MANY_OPERATIONS * series.unit * np.maximum(np.abs(series.base), series.size)
+                is_noisy = np.maximum(series.noise, series.middle_noise) > rounding
+                is_rough[which] = ~is_clear & ~new.is_flat & (is_noisy | ~np.isfinite(new.uncertainty))
                 is_better |= is_clear & (np.abs(new.slope - old.slope) > new.uncertainty + old.uncertainty)
             # A slope that changes from one step to the next, and is constant closer to the point, is no kink
             # at this point.
@@ -185,6 +196,7 @@ def _sample_into(
             is_better = np.where(old.is_kink, is_straight, is_better)
         new.depth[:] = this_round.depth
         resolution.put(which[is_better], new.take(is_better))
+    return is_rough
 
 
 @dataclass(frozen=True)
