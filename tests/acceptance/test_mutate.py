@@ -109,7 +109,7 @@ HIDDEN = {
     ),
     "a mask that is all ones": (
         "masked",
-        "{x: {shape: [3]}, mask: {shape: [3], value: 1.0}}",
+        "{x: {shape: [3]}, mask: {shape: [3], value: 1.0, move: false, reason: meant}}",
         "{x: {shape: [3]}, mask: {shape: [3], value: [1.0, 0.5, 2.0]}}",
         ("ones", "a factor of it is 1 throughout"),
     ),
@@ -157,7 +157,7 @@ HIDDEN = {
     ),
     "a scale of 1": (
         "scaled",
-        "{x: {shape: [3]}, scale: {shape: [], value: 1.0}}",
+        "{x: {shape: [3]}, scale: {shape: [], value: 1.0, move: false, reason: meant}}",
         "{x: {shape: [3]}, scale: {shape: [], value: 2.0}}",
         ("ones", "a factor of it is 1 throughout"),
     ),
@@ -212,6 +212,14 @@ def test_what_no_point_can_show_is_out_of_sight(tmp_path, monkeypatch, command, 
     assert any(words in told for told in unseen(hiding)), unseen(hiding)
     other = "cases: [{name: more, inputs: {x: {shape: [3, 2]}}}]\n" if kind == "size" else ""
     assert not unseen(showing or hiding, other)
+
+
+def test_what_a_stated_value_hides_shows_where_it_is_moved(tmp_path, mutate):
+    spec = "{op: m, forward: 'tensorflow:multiply', inputs: {x: {shape: [3]}, y: {shape: [3], value: 1.0%s}}}"
+    for more, hidden in (("", False), (", move: false, reason: meant", True)):
+        (tmp_path / "spec.yaml").write_text(spec % more)
+        mutants = json.loads(mutate("--format", "json", "--kind", "ones").out)["mutants"]
+        assert any(one["outcome"] == "out of sight" for one in mutants) == hidden
 
 
 @pytest.mark.on_change("the negative side of leaky relu")

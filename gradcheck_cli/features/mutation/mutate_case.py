@@ -9,7 +9,7 @@ each corruption costs little more than its verdict.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -36,6 +36,7 @@ from gradcheck_cli.numerics.problem import draw_eight_bits
 from gradcheck_cli.numerics.sampling import Moves
 from gradcheck_cli.results import CAUGHT, HIDES, LEFT_OPEN, MISSED, Mutant, PairResult, Status
 from gradcheck_cli.spec.case import Case, first_order_alone, rule_for
+from gradcheck_cli.spec.values.moves import MOVED, moves
 from gradcheck_cli.spec.words import CHECKS
 
 FACTOR, SIGN, ELEMENT, UPSTREAM = "factor", "sign", "element", "upstream"
@@ -182,8 +183,9 @@ class _Subject:
         from gradcheck_cli.features.mutation.sites import sites_of, unseen_sites
 
         seen = []
-        for sample in self.samples:
-            with self.opener.at(sample):
+        beside = [MOVED] * any(map(moves, self.case.tensors))  # which a check looks at as well, if it can
+        for sample in (*self.samples, *beside):
+            with suppress(CaseFailedError), self.opener.at(sample):
                 op: Any = self.opener.open(Opening(sample))
                 if not hasattr(op, "traced"):  # only a graph shows them
                     return
