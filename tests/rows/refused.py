@@ -134,6 +134,7 @@ ROWS = marked(
     "integers-wrong",
     "mask-near-wrong",
     "named-right-eager",
+    "text-right",
     "partition-right-dynamic",
     "sequence-right-graph",
 )

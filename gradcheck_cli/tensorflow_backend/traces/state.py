@@ -217,7 +217,7 @@ def call_once(function: Any, tensors: Sequence[Any]) -> list[Any]:
             stacked = private_graphs.map_flat(function, [stack], tensors[1:])
             if all(value.shape[0] for value in stacked):
                 return [value.numpy()[0] for value in stacked]
-    values = [value.numpy() for value in restoring_call(function)(tensors)]
+    values = restoring_call(function)(tensors)
     for index, (output, value) in enumerate(zip(function.outputs, values, strict=True)):
         if not output.shape.is_compatible_with(value.shape):  # TensorFlow returns an empty tensor
             raise CaseFailedError(
@@ -225,7 +225,7 @@ def call_once(function: Any, tensors: Sequence[Any]) -> list[Any]:
                 f"output {index} has no value: it is the side of a Switch that isn't taken. Return what "
                 "tf.cond returns, which has one whichever side is taken.",
             )
-    return values
+    return [value.numpy() for value in values]
 
 
 @contextlib.contextmanager
