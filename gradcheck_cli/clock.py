@@ -70,7 +70,7 @@ class _Parts:
         self.part, self._since = part, time_now
 
 
-_SPLIT: list[_Parts] = []  # likewise
+_SPLIT: list[_Parts] = []  # for each case whose time is split, the innermost last
 
 
 @contextlib.contextmanager

@@ -344,7 +344,7 @@ class Examination:
     ) -> dict[PairKey, PairSample]:
         """Judge pairs element by element: first their formula, then the declared dtype."""
         declared, formula = jacobians
-        evidence = Evidence(pairs, sparsities, partial(judge_declared, pairs, declared))
+        evidence = Evidence(pairs, sparsities, judge_declared=partial(judge_declared, pairs, declared))
         judged = settle_pairs(Stage.FORMULA, evidence, judge_pairs(pairs, formula))
         return settle_pairs(Stage.DECLARED, evidence, judged)
 

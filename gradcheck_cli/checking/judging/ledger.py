@@ -469,7 +469,7 @@ ALLOWANCES = (
         Rule.DECLARED,
         Stage.DECLARED,
         "any verdict into a mismatch or into can't tell",
-        "users of a formula that is right in float64 alone, such as one that clips what only float32 reaches",
+        "users of a gradient that is right in float64 alone, such as one that overflows in float32",
         "none: it accuses",
         lambda evidence, judged: evidence.judge_declared(judged) if evidence.judge_declared else judged,
         of_right=True,

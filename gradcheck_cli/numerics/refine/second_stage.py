@@ -161,8 +161,9 @@ def _sample_into(
     """Sample some elements, and keep the better of the old and the new result.
 
     Returns:
-        (e,) which are rough at the scale of their own input, as a remainder is by a tiny divisor: there
-        is no clear slope there, and noise far beyond rounding. What larger steps show is no slope.
+        (e,) which are rough at the scale of their own input, as a remainder is by a tiny divisor: nothing
+        settles there, or only on an unclear slope amid noise far beyond rounding. Then what larger steps show
+        is no slope.
     """
     is_rough = np.zeros(sampled.rows.size, dtype=bool)
     for series in sample(

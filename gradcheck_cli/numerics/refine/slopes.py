@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from gradcheck_cli.numerics.differences import Mask
+from gradcheck_cli.numerics.differences import Differences, Mask
 from gradcheck_cli.numerics.precision import FLOAT32, Float
 from gradcheck_cli.numerics.reasons import Reason
 from gradcheck_cli.numerics.refine.edges import Departure, find_departure
@@ -263,6 +263,12 @@ def _value_nearby(series: Series) -> Float:
     return np.asarray(np.max(np.where(np.isfinite(size), size, 0.0), axis=0))
 
 
+def _have_two_slopes(at: Differences) -> Mask:
+    """Say at which steps the slopes of both sides differ by more than noise."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(at.is_central & (np.abs(at.jump) > _APART * at.noise))
+
+
 def _local(series: Series, slope: Float) -> tuple[Float, Float, Mask]:
     """Return the least and the greatest slope at the shortest sentinel clear of noise, else at the longest.
 
@@ -271,7 +277,7 @@ def _local(series: Series, slope: Float) -> tuple[Float, Float, Mask]:
     """
     at, element = series.at, np.arange(slope.size)
     with np.errstate(all="ignore"):
-        is_apart = at.is_central & (np.abs(at.jump) > _APART * at.noise)
+        is_apart = _have_two_slopes(at)
         clear = np.where(np.abs(at.slope[0] - slope) > 3 * at.noise[0], 0, max(series.sentinels - 1, 0))
         shortest = np.where(is_apart.any(axis=0), np.argmax(is_apart, axis=0), clear)
         which = np.where(series.unit > FLOAT32.unit_roundoff, shortest, clear), element
@@ -338,7 +344,7 @@ def find_kinks(series: Series) -> Kinks:
     at, first = series.at, series.sentinels
     with np.errstate(all="ignore"):
         noise = 4 * at.noise  # each side's slope errs by twice what the central one does
-        is_seen = at.is_central & (np.abs(at.jump) > 2 * noise)
+        is_seen = _have_two_slopes(at)
         bend = np.abs(at.jump)
         is_kink = np.zeros(series.base.shape, dtype=bool)
         smallest = np.zeros(series.base.shape, dtype=np.int64)
