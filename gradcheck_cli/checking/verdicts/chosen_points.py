@@ -14,7 +14,7 @@ from gradcheck_cli.results import CheckResult, PairNumbers, PairResult, Status
 from gradcheck_cli.spec.values.points import Written
 
 _NOTHING = 1e-6  # of the error allowed at the sample points: a smaller one is negligible
-MATTERS = 1e-10  # of a pair's largest slope at the sample points: a training step never sees less
+_MATTERS = 1e-10  # of a pair's largest slope at the sample points: a training step never sees less
 # Slopes times a tiny point, and its steps, are subnormal: float64's smallest number over two roundings.
 _UNDERFLOWS = float(np.finfo(float).tiny / np.finfo(float).eps ** 2)
 
@@ -68,16 +68,20 @@ def wrong_pairs(at_point: Findings, at_samples: Findings) -> dict[str, PairResul
 
 
 def _least(label: str, at_samples: Findings) -> float:
-    """Return the size above which a slope of a pair counts: a part of its largest at the sample points.
-
-    In float32, the rounding of its input is such a part: probabilities sum to 1 up to that.
-    """
+    """Return the size above which a slope of a pair counts: a part of its largest at the sample points."""
     judged = at_samples.judged.get(label)
     if judged is None:
         return _UNDERFLOWS
     slopes = [np.abs(side) for sample in judged.samples for side in (sample.analytic, sample.numeric)]
-    share = max(MATTERS, min(precision_of(judged.input_info.dtype).unit_roundoff, FLOAT32.unit_roundoff))
-    return max(share * _largest(slopes), _UNDERFLOWS)
+    return max(least_share(judged.input_info.dtype) * _largest(slopes), _UNDERFLOWS)
+
+
+def least_share(dtype: str) -> float:
+    """Return the part of a typical slope below which none counts, for an input of a dtype.
+
+    In float32, the rounding of the input is such a part: probabilities sum to 1 up to that.
+    """
+    return max(_MATTERS, min(precision_of(dtype).unit_roundoff, FLOAT32.unit_roundoff))
 
 
 def _largest(arrays: Sequence[Float]) -> float:

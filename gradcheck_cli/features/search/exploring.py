@@ -20,7 +20,12 @@ import numpy as np
 from gradcheck_cli import clock
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops.operation import GradientFormError, Opening, open_operations
-from gradcheck_cli.checking.verdicts.chosen_points import MATTERS, failed_checks, with_notes, wrong_pairs
+from gradcheck_cli.checking.verdicts.chosen_points import (
+    failed_checks,
+    least_share,
+    with_notes,
+    wrong_pairs,
+)
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.features.search.branches.graph_branches import Side
@@ -35,6 +40,7 @@ from gradcheck_cli.results import GREEN, PairResult, Status
 from gradcheck_cli.spec.case import first_order_alone
 from gradcheck_cli.spec.values.points import describe_point, point_lines, point_text
 from gradcheck_cli.spec.words import CHECKS
+from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.openers import GraphOpener
 
 Array = np.ndarray[Any, Any]
@@ -109,20 +115,22 @@ class Exploration:
             CaseFailedError: a call raises.
         """
         case = self.opener.case
-        self.is_rounded = bool(self.first.facts.low_precision)
         # In float16 the square of 1e-4 is 0, so that points near zero say nothing of the formula.
-        self.is_narrow = self.is_rounded or any(tensor.dtype == "float16" for tensor in case.tensors)
+        is_half = any(tensor.dtype == "float16" for tensor in case.tensors)
+        self.is_narrow = is_half or bool(self.first.facts.low_precision)
         self.mixed = MixedPoints(case, reach_of(self.first.facts.low_precision))
         self.generator = np.random.default_rng([case.seed, 1, zlib.crc32(f"{case.op} {case.name}".encode())])
-        self.field = PointField(self.first)
         opened = self.findings.operations
         if opened is None or opened.declared is not self.first:
             opened = open_operations(case, self.opener, 0, self.first)
+        self.field = PointField(self.first, opened.formula)
         self.differenced: Any = opened.differenced
-        self.threshold = _SUSPICIOUS * (100.0 if self.is_rounded else 1.0)
+        self.threshold = _SUSPICIOUS * (100.0 if opened.formula.facts.low_precision else 1.0)
         # Where values are held, differences at another point are those of another function.
         self.may_compare = bool(self.mixed.differenced.size) and not self.first.facts.held_places
         self.base: Sequence[Array] = self.first.traced.at.point
+        shares = (least_share(part.info.dtype) for part in self.mixed.differenced.parts)
+        self.least = min(shares, default=0.0)  # the part of a slope that counts
         self.order = 1 if self.of is None else 2
         own = [pair for pair in self.findings.pairs if pair.order == self.order]
         judged = {pair.label for pair in own if pair.status in (Status.PASSED, Status.MISMATCHED)}
@@ -174,7 +182,10 @@ class Exploration:
         """Return a batch of mixed points, (B, *shape) by the input's index, in any order."""
         numbers = dict.fromkeys([*self.mixed.specials, *self.field.constants])
         self.mixed.specials = tuple(numbers)[:_SPECIALS]
-        return self.mixed.make(count, batch)
+        made, inputs = self.mixed.make(count, batch), self.first.inputs
+        return {
+            index: dtypes.widen(dtypes.narrow(stack, inputs[index].dtype)) for index, stack in made.items()
+        }
 
     def explore(self, points: dict[int, Array], most: int) -> None:
         """Look at points, and judge what is suspicious.
@@ -214,7 +225,7 @@ class Exploration:
         self.spoilt += int(seen.is_spoilt.sum())
         # Where all slopes are tiny, so are errors: the judge would say that they can't matter.
         slopes = np.nan_to_num(seen.slope)
-        matters = slopes > MATTERS * np.median(slopes) / np.maximum(seen.disagreement, threshold)
+        matters = slopes > self.least * np.median(slopes) / np.maximum(seen.disagreement, threshold)
         disagrees = matters & (seen.disagreement > threshold) | seen.is_spoilt
         self.field.seen |= looked.sides(~disagrees) if self.is_tested else set()
         strength = seen.disagreement

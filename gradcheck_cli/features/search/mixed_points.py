@@ -78,9 +78,10 @@ class FreeInput:
 
     def clip(self, values: Array) -> Array:
         """Return values, (B, size), each moved to the nearest allowed one."""
-        moved = np.stack([np.clip(values, *ends) for ends in self.intervals])
-        nearest = np.nan_to_num(np.abs(moved - values)).argmin(axis=0)
-        return np.asarray(np.take_along_axis(moved, nearest[None], axis=0)[0])
+        nearest, *others = (np.clip(values, *ends) for ends in self.intervals)
+        for other in others:
+            nearest = np.where(np.abs(other - values) < np.abs(nearest - values), other, nearest)
+        return np.asarray(nearest)
 
     def draw_in(self, values: Array) -> Array:
         """Return values, (B, size), drawn towards the middle where all together lie too far from it."""
