@@ -55,9 +55,9 @@ _NEARER = 24  # points that are judged to find one nearer to the sample point
 _HALVINGS = 10  # of the distance that is left then, to 1 per mille of it
 _DIGITS = (0, 1, 2, 3, 6)  # decimals, the simplest first
 # What the judge may evaluate until a gradient is wrong, in points: so many times what the case's own check
-# has evaluated, or so many if they are quick. Wrong gradients take up to seven times as many, and thousands
-# where elements are tied. A judgement that takes more says nothing.
-_TIMES, _QUICK, _LONG = 8, 2**14, 2.5
+# has evaluated. Wrong gradients take up to 25 times as many where all elements are in doubt. A judgement that
+# takes more says nothing.
+_TIMES = 32
 _ONLY_WHERE = (
     "only where {}: it is right as soon as these values move. Either a guard for this value is wrong, or the "
     "value is meant, as a mask is: then keep it out, with min_gap where values are equal, and with away_from "
@@ -204,7 +204,7 @@ class Exploration:
         most -= self.judged
         for candidate in candidates[: max(most, 0)]:
             is_late = self.judged > 0 and self.judgement >= self.left  # the first may always be judged
-            room = max(_TIMES * self.evaluated, in_time(_QUICK, self.each, _LONG)) - self.spent
+            room = _TIMES * self.evaluated - self.spent
             if self.wrong or is_late or room <= 0 or self.judge(candidate, room):
                 return
 
