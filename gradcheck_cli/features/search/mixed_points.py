@@ -46,6 +46,7 @@ _NAMED = 3  # special facts, in a message
 _HALF = 0.5  # the probability of each choice
 _TRIED = 4_096  # values that are drawn to see which an element may have
 _ROUNDING = 1e-6  # of a special value: its neighbour in float32 and in float64
+_BAND = 0.1  # how far apart two special values lie at most, for their middle to be special
 _SPECIAL = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
 
 
@@ -314,10 +315,12 @@ class MixedPoints:
         return join_first(equal or other, _NAMED, " and ")
 
     def _weighted_specials(self) -> Array:
-        """Return special values. At least half may be compared with `x`, `-x` or `exp(x)` in the code."""
+        """Return special values. At least half may be compared with `x`, `-x` or `exp(x)`, or lie in a band."""
         general = [*_SPECIAL, *(end for part in self.free.parts for end in part.ends)]
         own = list(self.specials[len(_SPECIAL) :])
+        bands = [(a + b) / 2 for a, b in itertools.pairwise(sorted(own)) if b - a < _BAND * abs(b)]
         own += [-value for value in own] + [math.log(value) for value in own if value > 0 and value != 1]
+        own += bands
         return np.array([*general, *np.resize(own, max(len(own), len(general)) if own else 0)])
 
     def _patterns(self, points: dict[int, Array], generator: np.random.Generator, drawn: int) -> Any:
@@ -325,9 +328,7 @@ class MixedPoints:
         rest = vectors[drawn:]
         if len(rest):
             rest = np.take_along_axis(vectors[:drawn], generator.integers(drawn, size=rest.shape), axis=0)
-            context = _Context(
-                self.free, self._weighted_specials(), vectors[0], generator, min(self.far / 2, 30.0)
-            )
+            context = _Context(self.free, self._weighted_specials(), generator, min(self.far / 2, 30.0))
             turns = np.array(_TURNS)[np.arange(len(rest)) % len(_TURNS)]
             # Every other point has a second pattern: a large value beside a tiny one.
             second = np.where(np.arange(len(rest)) % 2, generator.choice(_SECOND, len(rest)), -1)
@@ -345,7 +346,6 @@ class _Context:
 
     free: FreeInputs
     specials: Array
-    base: Array  # (size,) a vector of which others differ in one component
     generator: np.random.Generator
     most: float  # how many times as far from the middle as drawn values may lie
 
@@ -368,6 +368,10 @@ class _Context:
 def _scale(context: _Context, rows: Array) -> Array:
     factors = np.minimum([10.0, 0.1, 3.0, 30.0], context.most)[np.arange(len(rows)) % 4]
     return np.asarray(context.free.middles + factors[:, None] * (rows - context.free.middles))
+
+
+def _scale_some(context: _Context, rows: Array) -> Array:
+    return context.some(rows, _scale(context, rows))
 
 
 def _set_special(context: _Context, rows: Array) -> Array:
@@ -453,16 +457,6 @@ def _set_signs(context: _Context, rows: Array) -> Array:
     return np.asarray(context.free.middles + np.abs(rows - context.free.middles) * signs)
 
 
-def _change_one(context: _Context, rows: Array) -> Array:
-    """Differ from one draw in one component, which lies anywhere."""
-    at = np.arange(len(rows)), context.generator.integers(rows.shape[1], size=len(rows))
-    sizes = context.generator.choice([1.0, 3.0, 10.0, 30.0, 100.0], len(rows)).clip(max=context.most)
-    made = np.tile(context.base, (len(rows), 1))
-    far = context.free.middles + sizes[:, None] * (rows - context.free.middles)
-    made[at] = np.where(np.arange(len(rows)) % 2, far[at], context.beside(rows.shape)[at])
-    return made
-
-
 def _set_sum(context: _Context, rows: Array) -> Array:
     """Make the sum of an input's components, or their mean, a special value: by one of them, or by all."""
 
@@ -483,7 +477,7 @@ def _round(_context: _Context, rows: Array) -> Array:
 
 
 _PATTERNS: tuple[Callable[[_Context, Array], Array], ...] = (
-    *(_scale, _change_one, _set_signs, _set_special, _set_beside, _tie, _sort, _make_tiny, _repeat_rows),
+    *(_scale, _scale_some, _set_signs, _set_special, _set_beside, _tie, _sort, _make_tiny, _repeat_rows),
     *(_round, _set_sum),
 )
 # Which pattern each point has, in turns.
@@ -513,7 +507,7 @@ def _edit(stack: Array, pool: Array, generator: np.random.Generator) -> Array:
 
 def _sharpen(stack: Array, generator: np.random.Generator, drawn: int) -> Array:
     """Return probabilities, some of which lie nearer to the middle or to a corner."""
-    powers = 10.0 ** generator.uniform(-1.0, 1.0, len(stack) - drawn)
+    powers = 10.0 ** generator.uniform(-1.0, 2.0, len(stack) - drawn)
     made = np.array(stack)
     moved = made[drawn:] ** powers.reshape(-1, *[1] * (made.ndim - 1))
     made[drawn:] = moved / moved.sum(axis=-1, keepdims=True)

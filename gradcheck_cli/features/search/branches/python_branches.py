@@ -11,7 +11,7 @@ import dis
 import functools
 import linecache
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CodeType, FrameType
@@ -25,13 +25,13 @@ _RAISED = ("raised", "not raised")
 
 
 @contextmanager
-def watch_python(codes: set[CodeType], taken: set[Side]) -> Iterator[None]:
+def watch_python(codes: dict[CodeType, list[Any]], taken: set[Side]) -> Iterator[None]:
     """Note which way jumps go in the user's functions that TensorFlow calls meanwhile.
 
     TensorFlow calls them in its own threads, so tracing begins with each call.
 
     Args:
-        codes: what runs is added.
+        codes: what runs is added, with the values of the names that it reads from outside.
         taken: the sides that it takes are added.
     """
 
@@ -40,7 +40,9 @@ def watch_python(codes: set[CodeType], taken: set[Side]) -> Iterator[None]:
         if not is_users(code.co_filename):
             return None
         jumps = _jumps_of(code)
-        codes.add(code)
+        if code not in codes:
+            codes[code] = [frame.f_locals.get(name) for name in code.co_freevars]
+            codes[code] += [frame.f_globals.get(name) for name in code.co_names]
         taken.update((jump.key, _RAISED[1]) for jump in jumps.values() if jump.sides == _RAISED)
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         before: _Jump | None = None
@@ -128,9 +130,9 @@ def python_sides(codes: Collection[CodeType]) -> Iterator[Side]:
             yield from ((jump.key, side) for side in (_RAISED if jump.sides == _RAISED else TRUTH))
 
 
-def constants_in(codes: Collection[CodeType]) -> list[float]:
-    """Return the numbers that are written in the code that ran."""
-    waiting: list[Any] = _in_order(codes)
+def constants_in(codes: Mapping[CodeType, Sequence[Any]]) -> list[float]:
+    """Return the numbers that are written in the code that ran, or that it reads from outside."""
+    waiting: list[Any] = [value for code in _in_order(codes) for value in (code, *codes[code])]
     numbers: dict[float, None] = {}
     while waiting:
         constant = waiting.pop()
@@ -138,6 +140,6 @@ def constants_in(codes: Collection[CodeType]) -> list[float]:
             numbers[float(constant)] = None
         elif isinstance(constant, tuple):
             waiting += constant
-        elif hasattr(constant, "co_consts"):
+        elif isinstance(constant, CodeType):
             waiting += constant.co_consts
     return list(numbers)
