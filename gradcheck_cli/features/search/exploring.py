@@ -120,7 +120,7 @@ class Exploration:
         self.is_narrow = is_half or bool(self.first.facts.low_precision)
         self.mixed = MixedPoints(case, reach_of(self.first.facts.low_precision))
         self.generator = np.random.default_rng([case.seed, 1, zlib.crc32(f"{case.op} {case.name}".encode())])
-        opened = self.findings.operations
+        opened: Any = self.findings.operations
         if opened is None or opened.declared is not self.first:
             opened = open_operations(case, self.opener, 0, self.first)
         self.field = PointField(self.first, opened.formula)

@@ -315,7 +315,7 @@ class MixedPoints:
         return join_first(equal or other, _NAMED, " and ")
 
     def _weighted_specials(self) -> Array:
-        """Return special values. At least half may be compared with `x`, `-x` or `exp(x)`, or lie in a band."""
+        """Return special values. At least half are of the code: `x`, `-x` or `exp(x)`, or a band."""
         general = [*_SPECIAL, *(end for part in self.free.parts for end in part.ends)]
         own = list(self.specials[len(_SPECIAL) :])
         bands = [(a + b) / 2 for a, b in itertools.pairwise(sorted(own)) if b - a < _BAND * abs(b)]
