@@ -1,14 +1,14 @@
-"""`gradcheck search` as a whole command: what it finds, shrinks, writes and says."""
+"""`gradcheck search` as a whole command: what it finds, shrinks and says."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 
 import pytest
 
 from gradcheck_cli.cli.main import run_command
-from gradcheck_cli.spec.load import load_cases
 
 FUNCTIONS = """
 import tensorflow as tf
@@ -51,20 +51,14 @@ def search(file, *options, seconds=3):
     return run_command(["search", str(file), "--seconds", str(seconds), "-j", "0", *options])
 
 
-def test_what_is_found_is_written_and_fails_from_then_on(spec, capsys):
+def test_the_line_below_what_is_found_repeats_it(spec, capsys):
     file = spec()
-    assert search(file, "--write") == 1
-    printed = capsys.readouterr()
-    assert "found" in printed.out
-    assert "wrote case found-1" in printed.err
-    text = file.read_text()
-    assert "# as they come" in text
-    (case,) = [case for case in load_cases([file]) if case.name == "found-1"]
-    assert case.tensors[0].source.kind == "value"
-    assert run_command(["run", str(file), "--case", "found-1", "-j", "0"]) == 1
-    assert search(file, "--write", "--case", "default") == 1
-    assert text.count("found-") == 1
-    assert file.read_text().count("found-2") == 1
+    assert search(file, "--format", "json") == 1
+    (case,) = json.loads(capsys.readouterr().out)["cases"]
+    (line,) = [
+        line for line in case["pairs"][0]["diagnosis"] if line.startswith("check it there: gradcheck ")
+    ]
+    assert run_command([*shlex.split(line)[4:], "-j", "0"]) == 1
 
 
 def test_nothing_found_says_what_was_tried(spec, capsys):

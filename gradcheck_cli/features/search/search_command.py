@@ -21,8 +21,7 @@ from gradcheck_cli.cli.options.typed_words import SpecPath
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from gradcheck_cli.results import CaseResult, Report
-    from gradcheck_cli.spec.case import Case
+    from gradcheck_cli.results import CaseResult
 
 DEFAULT_SECONDS = 30.0
 
@@ -33,7 +32,6 @@ class SearchOptions:
 
     paths: tuple[str, ...]
     seconds: float
-    writes: bool
     seed: int | None
     named: NamedCases
     workers: WorkerOptions
@@ -56,7 +54,6 @@ class SearchOptions:
     metavar="SECONDS",
     help="How much processor time to search each case for.",
 )
-@click.option("--write", "writes", is_flag=True, help="Add what is found to SPEC, as a new case.")
 @seed_option
 @naming_options
 @worker_options
@@ -98,25 +95,4 @@ def command(ctx: click.Context, /, *, options: SearchOptions) -> None:
         print_lines(closing_lines(report, width))
     else:
         unwritten = print_report(options.form, report)
-    if options.writes:
-        _write(report, cases)
     ctx.exit(report.exit_code or unwritten)
-
-
-def _write(report: Report, cases: Sequence[Case]) -> None:
-    """Add each counterexample to the spec of its case."""
-    from gradcheck_cli.features.search.write_case import WriteError, write_case
-
-    # From the end of a file, so that the lines of earlier specs stay the same.
-    counterexamples = [
-        (case, result.search.found)
-        for case, result in zip(cases, report.cases, strict=False)
-        if result.search is not None and result.search.found is not None
-    ]
-    for case, example in sorted(counterexamples, key=lambda entry: -entry[0].origin.line):
-        try:
-            name = write_case(case, example)
-        except WriteError as error:
-            click.echo(f"{case.spec}: not written: {error}", err=True)
-        else:
-            click.echo(f"{case.spec}: wrote case {name}", err=True)
