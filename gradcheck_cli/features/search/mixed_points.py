@@ -325,18 +325,19 @@ class MixedPoints:
 
     def _patterns(self, points: dict[int, Array], generator: np.random.Generator, drawn: int) -> Any:
         vectors = self.free.pack(points)
-        rest = vectors[drawn:]
-        if len(rest):
-            rest = np.take_along_axis(vectors[:drawn], generator.integers(drawn, size=rest.shape), axis=0)
-            context = _Context(self.free, self._weighted_specials(), generator, min(self.far / 2, 30.0))
-            turns = np.array(_TURNS)[np.arange(len(rest)) % len(_TURNS)]
-            # Every other point has a second pattern: a large value beside a tiny one.
-            second = np.where(np.arange(len(rest)) % 2, generator.choice(_SECOND, len(rest)), -1)
-            with np.errstate(over="ignore", invalid="ignore"):  # clipped below
-                for choices in (turns, second):
-                    for turn in np.unique(choices[choices >= 0]):
-                        rest[choices == turn] = _PATTERNS[turn](context, rest[choices == turn])
-            vectors[drawn:] = rest
+        rows = vectors[drawn:]
+        rows[:] = np.take_along_axis(vectors[:drawn], generator.integers(drawn, size=rows.shape), axis=0)
+        context = _Context(self.free, self._weighted_specials(), generator, min(self.far / 2, 30.0))
+        # Half of the points have a second pattern: a large value beside a tiny one.
+        first, second = (
+            np.arange(len(rows)) % len(_FIRST),
+            generator.integers(2 * len(_SECOND), size=len(rows)),
+        )
+        with np.errstate(over="ignore", invalid="ignore"):  # clipped below
+            for patterns, turns in ((_FIRST, first), (_SECOND, second)):
+                for pattern in dict.fromkeys(patterns):
+                    own = np.isin(turns, [turn for turn, other in enumerate(patterns) if other is pattern])
+                    rows[own] = pattern(context, rows[own])
         return self.free.unpack(self.free.draw_in(vectors), {})
 
 
@@ -358,30 +359,20 @@ class _Context:
         """Return random signs."""
         return np.where(self.generator.random(shape) < _HALF, 1.0, -1.0)
 
-    def beside(self, shape: tuple[int, ...]) -> Array:
-        """Return special values, and values at all distances from them."""
-        values = self.generator.choice(self.specials, shape)
-        size = np.maximum(np.abs(values), self.free.spreads) * 10.0 ** self.generator.uniform(-16, -1, shape)
-        return np.asarray(values + size * self.signs(shape))
-
 
 def _scale(context: _Context, rows: Array) -> Array:
-    factors = np.minimum([10.0, 0.1, 3.0, 30.0], context.most)[np.arange(len(rows)) % 4]
-    return np.asarray(context.free.middles + factors[:, None] * (rows - context.free.middles))
-
-
-def _scale_some(context: _Context, rows: Array) -> Array:
-    return context.some(rows, _scale(context, rows))
+    """Lie farther from the middle, or nearer."""
+    factors = np.minimum([10.0, 0.1, 3.0, 30.0], context.most)[np.arange(len(rows)) % 4, None]
+    return context.some(rows, context.free.middles + factors * (rows - context.free.middles))
 
 
 def _set_special(context: _Context, rows: Array) -> Array:
-    values = context.generator.choice(context.specials, rows.shape)
-    values[::2] *= np.arange(len(values[::2]))[:, None] % 2  # zero is the most frequent of them
-    return context.some(rows, values)
-
-
-def _set_beside(context: _Context, rows: Array) -> Array:
-    return context.some(rows, context.beside(rows.shape))
+    """Set special values, zero more often than others; in every other point, lie at a distance from them."""
+    values, turns = context.generator.choice(context.specials, rows.shape), np.arange(len(rows))[:, None]
+    values[turns[:, 0] % 4 == 0] = 0.0
+    distances = np.maximum(np.abs(values), context.free.spreads) * context.signs(rows.shape)
+    distances *= 10.0 ** context.generator.uniform(-16, -1, rows.shape)
+    return context.some(rows, values + distances * (turns % 2))
 
 
 def _make_tiny(context: _Context, rows: Array) -> Array:
@@ -450,11 +441,12 @@ _SIGNS = [signs for period in range(1, 5) for signs in itertools.product((-1.0, 
 
 
 def _set_signs(context: _Context, rows: Array) -> Array:
-    """Set signs that repeat, and then random ones."""
-    signs = context.signs(rows.shape)
-    for row, repeated in zip(signs, _SIGNS, strict=False):
-        row[:] = np.resize(repeated, len(row))
-    return np.asarray(context.free.middles + np.abs(rows - context.free.middles) * signs)
+    """Set signs that repeat, and then the same with one exception."""
+    for turn, row in enumerate(rows):
+        signs = np.resize(_SIGNS[turn % len(_SIGNS)], len(row))
+        signs[context.generator.integers(len(row))] *= -1.0 if turn >= len(_SIGNS) else 1.0
+        row[:] = context.free.middles + np.abs(row - context.free.middles) * signs
+    return rows
 
 
 def _set_sum(context: _Context, rows: Array) -> Array:
@@ -470,19 +462,13 @@ def _set_sum(context: _Context, rows: Array) -> Array:
     return context.free.each(rows, change)
 
 
-def _round(_context: _Context, rows: Array) -> Array:
-    """Round to whole numbers, or to halves."""
-    parts = 1 + np.arange(len(rows))[:, None] % 2
-    return np.asarray(np.round(rows * parts) / parts)
-
-
-_PATTERNS: tuple[Callable[[_Context, Array], Array], ...] = (
-    *(_scale, _scale_some, _set_signs, _set_special, _set_beside, _tie, _sort, _make_tiny, _repeat_rows),
-    *(_round, _set_sum),
+Pattern = Callable[[_Context, Array], Array]
+# Which pattern each point has, in turns, and which may follow it in the same point.
+_FIRST: tuple[Pattern, ...] = (
+    *(_scale, _set_signs, _set_special, _tie, _scale, _sort, _make_tiny, _set_sum, _set_special),
+    *(_repeat_rows, _scale, _set_signs, _set_special, _make_tiny, _tie, _scale, _set_signs),
 )
-# Which pattern each point has, in turns.
-_TURNS = (0, 1, 2, 3, 4, 5, 6, 7, 10, 3, 0, 8, 2, 1, 7, 5, 4, 9, 0, 7)
-_SECOND = (0, 2, 3, 4, 7)  # those that may follow another one, in the same point
+_SECOND: tuple[Pattern, ...] = (_scale, _set_signs, _set_special, _set_special, _make_tiny)
 
 
 def _edit(stack: Array, pool: Array, generator: np.random.Generator) -> Array:
