@@ -96,7 +96,7 @@ TYPED = {
     "run --since main": "Type --changed REV.",
     "run --format junti": "'concise', 'html'. Did you mean 'junit'?",
     "run --pair dy/dx": "No such option '--pair'. It is an option of gradcheck show, blame, trace.",
-    "validate --strict": "It is an option of gradcheck run.",
+    "validate --strict": "It is an option of gradcheck run, search.",
     # of torch, JAX and TensorFlow
     "run --rtol 1e-3": "Type tolerance: {rtol: 1e-3, atol: 1e-6} in the spec.",
     "run --eps 1e-4": "Type nothing: the steps are chosen for each element.",

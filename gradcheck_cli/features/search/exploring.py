@@ -102,7 +102,6 @@ class Exploration:
     points: int = 0  # how many points were looked at
     judged: int = 0  # how many of them went to the judge
     each: float = 0.0  # how many seconds a point took in the last call
-    judgement: float = 0.0  # how many it takes to judge one
     spent: int = 0  # how many points the judge evaluated, until a gradient was wrong
     largest: float = 0.0  # the largest disagreement of gradient and differences
     spoilt: int = 0  # at how many points the gradient wasn't finite, although the function was
@@ -203,7 +202,7 @@ class Exploration:
             self.each = (tell() - before) / count
         most -= self.judged
         for candidate in candidates[: max(most, 0)]:
-            is_late = self.judged > 0 and self.judgement >= self.left  # the first may always be judged
+            is_late = self.judged > 0 and self.left <= 0  # the first may always be judged
             room = _TIMES * self.evaluated - self.spent
             if self.wrong or is_late or room <= 0 or self.judge(candidate, room):
                 return
@@ -234,7 +233,8 @@ class Exploration:
             strength = np.zeros(count)
         may_have_kink = seen.is_bent | self.mixed.are_special(vectors, _CLOSE)
         rows = np.flatnonzero(disagrees)
-        ranked = rows[np.lexsort((-strength[rows], ~seen.is_spoilt[rows]))]
+        is_far = (self.mixed.draw_near(vectors) != vectors).any(axis=1)  # beyond, it may be a question
+        ranked = rows[np.lexsort((-strength[rows], ~seen.is_spoilt[rows], is_far[rows]))]
         queues = ([row for row in ranked if may_have_kink[row] == kink] for kink in (False, True))
         return [
             Candidate(_point_at(points, row), looked.sides([row]), bool(seen.is_spoilt[row]))
@@ -272,7 +272,6 @@ class Exploration:
     def _judge_at(self, point: Point, checks: frozenset[str] = frozenset()) -> WrongPoint | None:
         """Return what the judge finds at a point; `None` if it can't be judged."""
         self.judged += 1
-        before = clock.now()
         at_point = None
         with suppress(*ERRORS):
             findings = check_at(self.opener, point, _JUDGED + self.judged, checks)
@@ -281,7 +280,6 @@ class Exploration:
                 point, findings, {label: pairs[label] for label in pairs.keys() & self.labels}
             )
         self.opener.state.chosen.pop(_JUDGED + self.judged, None)
-        self.judgement = max(clock.now() - before, self.judgement / 2)
         return at_point
 
     def _move(self, wrong: WrongPoint) -> WrongPoint:
@@ -295,7 +293,7 @@ class Exploration:
         def is_wrong(vector: Array) -> bool:
             nonlocal wrong, tries
             tries -= 1
-            may_judge = tries >= 0 and self.judgement < self.left
+            may_judge = tries >= 0 and self.left > 0
             at_point = self._judge_at(free.at(vector, point)) if may_judge else None
             if at_point is not None and at_point.pairs:
                 wrong = at_point

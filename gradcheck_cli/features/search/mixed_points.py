@@ -369,7 +369,7 @@ def _scale(context: _Context, rows: Array) -> Array:
 def _set_special(context: _Context, rows: Array) -> Array:
     """Set special values, zero more often than others; in every other point, lie at a distance from them."""
     values, turns = context.generator.choice(context.specials, rows.shape), np.arange(len(rows))[:, None]
-    values[turns[:, 0] % 4 == 0] = 0.0
+    values[turns[:, 0] % 8 == 0] = 0.0
     distances = np.maximum(np.abs(values), context.free.spreads) * context.signs(rows.shape)
     distances *= 10.0 ** context.generator.uniform(-16, -1, rows.shape)
     return context.some(rows, values + distances * (turns % 2))
@@ -466,7 +466,7 @@ Pattern = Callable[[_Context, Array], Array]
 # Which pattern each point has, in turns, and which may follow it in the same point.
 _FIRST: tuple[Pattern, ...] = (
     *(_scale, _set_signs, _set_special, _tie, _scale, _sort, _make_tiny, _set_sum, _set_special),
-    *(_repeat_rows, _scale, _set_signs, _set_special, _make_tiny, _tie, _scale, _set_signs),
+    *(_repeat_rows, _set_special, _set_signs, _set_special, _make_tiny, _tie, _scale, _set_signs),
 )
 _SECOND: tuple[Pattern, ...] = (_scale, _set_signs, _set_special, _set_special, _make_tiny)
 

@@ -144,7 +144,6 @@ def search(first: Exploration, samples: Sequence[int], spent: float) -> None:
     # The batch of one comes last, and takes about as long as the case did.
     last = 0.0 if spent > seconds else min(spent, seconds / 2)
     first.until -= last
-    first.judgement = spent / len(samples)
     if any(pair.status is Status.MISMATCHED for pair in findings.pairs):
         judge_samples(first, samples)
     parts, batch = list(_parts(first, samples)), 0
