@@ -361,8 +361,8 @@ class _Context:
 
 
 def _scale(context: _Context, rows: Array) -> Array:
-    """Lie farther from the middle, or nearer."""
-    factors = np.minimum([10.0, 0.1, 3.0, 30.0], context.most)[np.arange(len(rows)) % 4, None]
+    """Lie farther from the middle."""
+    factors = np.minimum([10.0, 2.0, 3.0, 30.0], context.most)[np.arange(len(rows)) % 4, None]
     return context.some(rows, context.free.middles + factors * (rows - context.free.middles))
 
 
