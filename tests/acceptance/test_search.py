@@ -92,5 +92,14 @@ def test_what_can_not_be_searched_says_why(spec, capsys, change, reason):
     )
 
 
+def test_what_is_wrong_at_the_sample_points_is_not_searched(spec, capsys):
+    file = spec(factor=2.0)
+    file.write_text(
+        file.read_text().replace("factor: 2.0", "factor: 3.0").replace("[4]}", "[4], value: 11.0}")
+    )
+    assert search(file, seconds=1) == 1
+    assert "it is wrong at a point of the spec already" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_spec_that_is_missing(tmp_path):
     assert search(tmp_path / "none.yaml") == 2

@@ -71,10 +71,3 @@ def test_json_reads_back(report, mismatched, tmp_path):
     file = tmp_path / "report.json"
     file.write_text(to_json(altered(report, cases=(case,))))
     assert read_report(file).cases[0].search == case.search
-
-
-def test_what_is_wrong_at_the_specs_own_points_needs_no_search(report, mismatched):
-    case = altered(mismatched, search=SearchResult(0.0, 0, 3, found=POINT))
-    text = markdown(altered(report, cases=(case,)), Path.cwd())
-    assert "search: wrong at a point of the spec already" in text
-    assert "0 points" not in text

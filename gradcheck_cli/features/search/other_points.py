@@ -124,48 +124,37 @@ def _own_clock() -> Callable[[], float]:
     return lambda: times_of(os.getpid()).own_seconds(since, time.monotonic() - began)
 
 
-def judge_samples(exploration: Exploration, samples: Sequence[int]) -> None:
-    """Judge sample points until one is wrong."""
-    for sample in samples:
-        points = exploration.first.traced.at.stacked([sample])
-        if points and exploration.judge(Candidate({index: stack[0] for index, stack in points.items()})):
-            return
-
-
 def search(first: Exploration, samples: Sequence[int], spent: float) -> None:
-    """Search a case, and add the result to its findings. If a sample point is wrong already, shrink that.
+    """Search a case, and add the result to its findings.
 
     Args:
         first: the sample points.
         samples: their indices.
-        spent: how many seconds they took.
+        spent: how many seconds they took. A batch of one takes about as long.
     """
-    findings, seconds = first.findings, first.left
-    # The batch of one comes last, and takes about as long as the case did.
-    last = 0.0 if spent > seconds else min(spent, seconds / 2)
-    first.until -= last
-    if any(pair.status is Status.MISMATCHED for pair in findings.pairs):
-        judge_samples(first, samples)
+    began, seconds = clock.now(), first.left
+    finder = _try_one_row(first) if spent < seconds / 2 else None
     parts, batch = list(_parts(first, samples)), 0
-    while first.left > 0 and not any(part.wrong for part in parts):
+    while finder is None and first.left > 0:
         part = parts[batch % len(parts)]
         most = min(_BATCH, part.field.most, int(_PART * first.left / max(part.each, 1e-6)))
         part.explore(part.make_points(max(1, most), batch // len(parts)), part.judged + _OFF)
-        batch += 1
-    finder = next((part for part in parts if part.wrong), None)
-    shapes: dict[str, tuple[int, ...]] = {}
-    if finder is None and last:
-        finder = _search_one_row(first, last)
-        shapes = {tensor.name: tensor.shape for tensor in finder.opener.case.tensors} if finder else {}
+        finder, batch = part if part.wrong else None, batch + 1
     example = None
     if finder is not None and finder.wrong is not None:
-        point, tensors = finder.wrong.point, finder.opener.case.tensors
-        inputs = [(tensors[index].name, as_flow(as_lists(point[index]))) for index in sorted(point)]
-        own = [(name, shapes[name]) for name, _ in inputs if name in shapes]
-        example = Counterexample(tuple(inputs), tuple(own))
+        tensors, shapes = finder.opener.case.tensors, [tensor.shape for tensor in first.opener.case.tensors]
+        point = sorted(finder.wrong.point.items())
+        example = Counterexample(
+            tuple((tensors[index].name, as_flow(as_lists(value))) for index, value in point),
+            tuple(
+                (tensors[index].name, tensors[index].shape)
+                for index, _ in point
+                if tensors[index].shape != shapes[index]
+            ),
+        )
         finder.add_to_findings()
-    findings.search = SearchResult(
-        seconds - last - first.left,
+    first.findings.search = SearchResult(
+        clock.now() - began,
         sum(part.points for part in parts),
         sum(part.judged for part in parts),
         *side_counts(first.field.branches(first.opener.case.judging.unreached)),
@@ -179,6 +168,8 @@ def _explain_refusal(opener: GraphOpener, findings: Findings) -> str:
     """Return why a case can't be searched; empty if it can."""
     if not any(pair.status in _JUDGED_PAIRS for pair in findings.pairs):
         return "none of its pairs was judged"
+    if any(pair.status is Status.MISMATCHED for pair in findings.pairs):
+        return "it is wrong at a point of the spec already"
     if not _has_graph(findings.first):
         return f"points are looked at in graphs, and its mode is {opener.case.mode}"
     if not MixedPoints(opener.case, 1.0).moving:
@@ -187,24 +178,19 @@ def _explain_refusal(opener: GraphOpener, findings: Findings) -> str:
     return ""
 
 
-def _search_one_row(search: Exploration, seconds: float) -> Exploration | None:
-    """Return an exploration that found a wrong gradient with a batch of one, at the sample points, if any."""
-    case = cut_to_one_row(search.opener.case)
+def _try_one_row(whole: Exploration) -> Exploration | None:
+    """Return an exploration that found a wrong gradient with a batch of one, at its first point, if any."""
+    case = cut_to_one_row(whole.opener.case)
     if case is None:
         return None
     with suppress(*ERRORS):
         opener: GraphOpener = opener_of(case, case.mode)
-        first = opener.open(Opening(0))
-        row_search = Exploration(opener, search.findings, first, until=clock.now() + seconds)
-        row_search.judged = search.judged
-        judge_samples(row_search, range(case.judging.samples))
-        at_point = row_search.wrong
-        if at_point is None:
-            return None
+        part = Exploration(opener, whole.findings, opener.open(Opening(0)), whole.until)
+        part.judge(Candidate({index: part.base[index] for index in part.mixed.moving}))
         # That a function takes one row isn't stated: a gradient of another form there is no finding.
-        if any(pair.mismatch in ("value", "nonfinite") for pair in at_point.pairs.values()):
-            row_search.wrong = replace(at_point, note="with a batch of one")
-            return row_search
+        if part.wrong and any(pair.mismatch in ("value", "nonfinite") for pair in part.wrong.pairs.values()):
+            part.wrong = replace(part.wrong, note="with a batch of one")
+            return part
     return None
 
 

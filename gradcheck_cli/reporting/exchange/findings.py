@@ -337,8 +337,6 @@ def search_summary(search: SearchResult) -> str:
     """Say what a search tried, and whether it found anything."""
     if search.refused:
         return f"search: this case isn't searched: {search.refused}"
-    if search.found is not None and not search.points:
-        return "search: wrong at a point of the spec already"
     text = (
         f"search: {layout.count(search.points, 'point')} in {search.seconds:.0f} s, {search.judged} judged, "
         f"sides {search.seen} of {search.sides}, largest disagreement {search.largest:.1e}"
