@@ -21,7 +21,6 @@ MAY_READ_CLOCKS = {
     "cli/commands/run.py",  # --max-time
     "features/baseline/baselines.py",  # waits for a lock
     "features/cluster/dask_workers.py",
-    "features/search/other_points.py",  # how long Python code sleeps
     "features/watch/watching.py",
     "running/fork_server.py",  # --timeout
     "running/run_loop.py",

@@ -55,9 +55,9 @@ _NEARER = 24  # points that are judged to find one nearer to the sample point
 _HALVINGS = 10  # of the distance that is left then, to 1 per mille of it
 _DIGITS = (0, 1, 2, 3, 6)  # decimals, the simplest first
 # What the judge may evaluate until a gradient is wrong, in points: so many times what the case's own check
-# has evaluated. Wrong gradients take up to 25 times as many where all elements are in doubt. A judgement that
-# takes more says nothing.
-_TIMES = 32
+# has evaluated, or so many if they are quick. Wrong gradients take up to 25 times as many where all elements
+# are in doubt, and thousands where elements are tied. A judgement that takes more says nothing.
+_TIMES, _QUICK, _LONG = 8, 2**14, 10.0
 _ONLY_WHERE = (
     "only where {}: it is right as soon as these values move. Either a guard for this value is wrong, or the "
     "value is meant, as a mask is: then keep it out, with min_gap where values are equal, and with away_from "
@@ -98,7 +98,6 @@ class Exploration:
     until: float = math.inf  # when a search is over, by `clock.now`; infinite if this is none
     evaluated: float = math.inf  # how many points the case's own check has evaluated, if this is no search
     of: Exploration | None = None  # that of the case, where this is its vjp's
-    tell: Callable[[], float] | None = None  # tells how long points take; `None` for `clock.now`
     points: int = 0  # how many points were looked at
     judged: int = 0  # how many of them went to the judge
     each: float = 0.0  # how many seconds a point took in the last call
@@ -193,17 +192,16 @@ class Exploration:
             points: (B, *shape) by the input's index.
             most: how many may have been judged then.
         """
-        tell = self.tell or clock.now
-        count, before = max(map(len, points.values()), default=0), tell()
+        count, before = max(map(len, points.values()), default=0), clock.now()
         candidates: list[Candidate] = []
         if count:
             with suppress(*ERRORS):
                 candidates = self._look_at(points, count)
-            self.each = (tell() - before) / count
+            self.each = (clock.now() - before) / count
         most -= self.judged
         for candidate in candidates[: max(most, 0)]:
             is_late = self.judged > 0 and self.left <= 0  # the first may always be judged
-            room = _TIMES * self.evaluated - self.spent
+            room = max(_TIMES * self.evaluated, in_time(_QUICK, self.each, _LONG)) - self.spent
             if self.wrong or is_late or room <= 0 or self.judge(candidate, room):
                 return
 
@@ -237,7 +235,11 @@ class Exploration:
         ranked = rows[np.lexsort((-strength[rows], ~seen.is_spoilt[rows], is_far[rows]))]
         queues = ([row for row in ranked if may_have_kink[row] == kink] for kink in (False, True))
         return [
-            Candidate(_point_at(points, row), looked.sides([row]), bool(seen.is_spoilt[row]))
+            Candidate(
+                {index: np.asarray(stack[row]) for index, stack in points.items()},
+                looked.sides([row]),
+                bool(seen.is_spoilt[row]),
+            )
             for turn in zip_longest(*queues)
             for row in turn
             if row is not None
@@ -457,8 +459,3 @@ def check_at(
         opener.state.draws[sample, key[1]] = opener.state.draws[key]  # the draws are those of the first point
     case = first_order_alone(opener.case, frozenset(CHECKS) - checks)
     return check_case(case, opener, [sample])
-
-
-def _point_at(points: Point, row: int | np.integer[Any]) -> dict[int, Array]:
-    """Return one of some stacked points."""
-    return {input_index: np.asarray(stack[row]) for input_index, stack in points.items()}

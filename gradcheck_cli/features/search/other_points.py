@@ -7,9 +7,7 @@ points in batches (see `exploring`), and shrinks a wrong one.
 from __future__ import annotations
 
 import math
-import os
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -29,7 +27,6 @@ from gradcheck_cli.features.search.mixed_points import MixedPoints
 from gradcheck_cli.gate import side_counts
 from gradcheck_cli.hooks import OpenCase
 from gradcheck_cli.results import CheckResult, Counterexample, SearchResult, Status
-from gradcheck_cli.running.limits import times_of
 from gradcheck_cli.spec.case import Case, InputSpec
 from gradcheck_cli.spec.values.arrays import as_lists
 from gradcheck_cli.spec.values.constraints import distribution_of
@@ -105,23 +102,15 @@ def _look_around(exploration: Exploration, judged: OpenCase) -> None:
     if not exploration.labels or not statuses <= RIGHT:
         return
     points = exploration.make_points(min(_POINTS, max(1, exploration.field.most)), 1)
-    seconds = max(_LITTLE, _SHARE * judged.spent)
-    if exploration.field.calls_python:  # it may sleep
-        seconds, exploration.tell = _PYTHON, _own_clock()
+    seconds = _PYTHON if exploration.field.calls_python else max(_LITTLE, _SHARE * judged.spent)
     most = _OFF if judged.spent < _LARGE else _OFF_OF_LARGE
     rest = slice(None)
-    if exploration.field.calls_python or exploration.each * _POINTS > seconds:
+    if exploration.each * _POINTS > seconds:
         exploration.explore({index: stack[:_FIRST] for index, stack in points.items()}, most)
         rest = slice(_FIRST, _FIRST + in_time(_POINTS - _FIRST, exploration.each, seconds))
     exploration.explore({index: stack[rest] for index, stack in points.items()}, most)
     exploration.findings.chosen_points += exploration.judged
     exploration.add_to_findings()
-
-
-def _own_clock() -> Callable[[], float]:
-    """Return a clock for Python code, which may sleep: it stands while others have the processors."""
-    began, since = time.monotonic(), times_of(os.getpid())
-    return lambda: times_of(os.getpid()).own_seconds(since, time.monotonic() - began)
 
 
 def search(first: Exploration, samples: Sequence[int], spent: float) -> None:
