@@ -317,11 +317,11 @@ class MixedPoints:
     def _weighted_specials(self) -> Array:
         """Return special values. At least half are of the code: `x`, `-x` or `exp(x)`, or a band."""
         general = [*_SPECIAL, *(end for part in self.free.parts for end in part.ends)]
-        own = list(self.specials[len(_SPECIAL) :])
+        own = self.specials[len(_SPECIAL) :]
         bands = [(a + b) / 2 for a, b in itertools.pairwise(sorted(own)) if b - a < _BAND * abs(b)]
-        own += [-value for value in own] + [math.log(value) for value in own if value > 0 and value != 1]
-        own += bands
-        return np.array([*general, *np.resize(own, max(len(own), len(general)) if own else 0)])
+        logs = [math.log(value) for value in own if value > 0 and value != 1]
+        every = [*own, *own, *(-value for value in own), *logs, *bands]
+        return np.array([*general, *np.resize(every, max(len(every), len(general)) if own else 0)])
 
     def _patterns(self, points: dict[int, Array], generator: np.random.Generator, drawn: int) -> Any:
         vectors = self.free.pack(points)
@@ -450,14 +450,14 @@ def _set_signs(context: _Context, rows: Array) -> Array:
 
 
 def _set_sum(context: _Context, rows: Array) -> Array:
-    """Make the sum of an input's components, or their mean, a special value: by one of them, or by all."""
+    """Make the sum of an input's components special, or each fourth mean: by all of them, or by one."""
 
     def change(_: FreeInput, own: Array) -> Array:
-        count, turns = own.shape[1], np.arange(len(own))
-        wanted = context.generator.choice(context.specials, len(own)) * np.where(turns % 4 < 2, 1, count)  # noqa: PLR2004 (half of them)
-        missing = (wanted - own.sum(axis=1))[:, None]
+        count, turns = own.shape[1], np.arange(len(own))[:, None] % 4
+        wanted = np.resize(context.generator.permutation(np.unique(context.specials)), (len(own), 1))
+        missing = np.where(turns, wanted, wanted * count) - own.sum(axis=1, keepdims=True)
         is_one = np.arange(count) == context.generator.integers(count, size=(len(own), 1))
-        return np.asarray(own + np.where(turns[:, None] % 2, missing / count, missing * is_one))
+        return np.asarray(own + np.where(turns == 1, missing * is_one, missing / count))
 
     return context.free.each(rows, change)
 
@@ -465,10 +465,10 @@ def _set_sum(context: _Context, rows: Array) -> Array:
 Pattern = Callable[[_Context, Array], Array]
 # Which pattern each point has, in turns, and which may follow it in the same point.
 _FIRST: tuple[Pattern, ...] = (
-    *(_scale, _set_signs, _set_special, _tie, _scale, _sort, _make_tiny, _set_sum, _set_special),
-    *(_repeat_rows, _set_special, _set_signs, _set_special, _make_tiny, _tie, _scale, _set_signs),
+    *(_scale, _set_signs, _set_special, _tie, _scale, _sort, _make_tiny, _set_special, _repeat_rows),
+    *(_set_special, _set_signs, _set_special, _make_tiny, _tie, _scale, _set_signs),
 )
-_SECOND: tuple[Pattern, ...] = (_scale, _set_signs, _set_special, _set_special, _make_tiny)
+_SECOND: tuple[Pattern, ...] = (_scale, _set_signs, _set_special, _set_special, _make_tiny, _set_sum)
 
 
 def _edit(stack: Array, pool: Array, generator: np.random.Generator) -> Array:
