@@ -276,7 +276,7 @@ EVERY: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
 NOT_BY_HAND = (
     *("abs", "relu", "relu6", "elu", "selu", "hard swish", "clip", "larger", "sorted", "largest", "top_k"),
     *("max_pool", "norm", "cosine", "largest eigenvalue", "largest singular value", "product", "cumprod"),
-    *("huber", "masked", "softsign", "power iteration", "kernel", "xlogy"),
+    *("huber", "masked", "softsign", "power iteration", "kernel", "xlogy", "determinant"),
 )
 BY_HAND = {f"{name} by hand": own for name, own in EVERY.items() if name not in NOT_BY_HAND}
 ROWS = EVERY | BY_HAND

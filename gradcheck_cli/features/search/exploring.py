@@ -20,22 +20,12 @@ import numpy as np
 from gradcheck_cli import clock
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops.operation import GradientFormError, Opening, open_operations
-from gradcheck_cli.checking.verdicts.chosen_points import (
-    failed_checks,
-    least_share,
-    with_notes,
-    wrong_pairs,
-)
+from gradcheck_cli.checking.verdicts.chosen_points import failed_checks, least_share, with_notes, wrong_pairs
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.features.search.branches.graph_branches import Side
-from gradcheck_cli.features.search.branches.point_field import (
-    PointField,
-    matches,
-    name_of,
-    suspect,
-)
-from gradcheck_cli.features.search.mixed_points import MixedPoints, reach_of
+from gradcheck_cli.features.search.branches.point_field import PointField, matches, name_of, suspect
+from gradcheck_cli.features.search.mixed_points import MixedPoints
 from gradcheck_cli.results import GREEN, PairResult, Status
 from gradcheck_cli.spec.case import first_order_alone
 from gradcheck_cli.spec.values.points import describe_point, point_lines, point_text
@@ -69,13 +59,9 @@ _OPEN = frozenset({"staircase", "unresolved", "jump", "ties", "probe"})
 ERRORS = (CaseFailedError, CaseSkippedError, GradientFormError, clock.OverWorkError)
 
 
-@dataclass
-class Candidate:
-    """A point for the judge."""
-
-    point: Point  # the inputs that differ from the first sample point
-    taken: frozenset[Side] = frozenset()  # the sides that it takes
-    is_spoilt: bool = False  # whether the gradient isn't finite there
+# For the judge: the inputs that differ from the first sample point, the sides that it takes, and whether the
+# gradient isn't finite there.
+Candidate = tuple[Point, frozenset[Side], bool]
 
 
 @dataclass(frozen=True)
@@ -116,7 +102,7 @@ class Exploration:
         # In float16 the square of 1e-4 is 0, so that points near zero say nothing of the formula.
         is_half = any(tensor.dtype == "float16" for tensor in case.tensors)
         self.is_narrow = is_half or bool(self.first.facts.low_precision)
-        self.mixed = MixedPoints(case, reach_of(self.first.facts.low_precision))
+        self.mixed = MixedPoints(case, self.first.facts.low_precision)
         self.generator = np.random.default_rng([case.seed, 1, zlib.crc32(f"{case.op} {case.name}".encode())])
         opened: Any = self.findings.operations
         if opened is None or opened.declared is not self.first:
@@ -168,13 +154,11 @@ class Exploration:
         for glob, reason in self.opener.case.judging.unreached:
             excused = [side for side in self.field.sides if matches(side, glob)]
             taken = [name_of(side) for side in excused if side in self.within]
+            told = "no branch has such a side. Correct the name, or drop the excuse"
             if taken:
                 told = f"inputs take {taken[0]} within what the spec states. Drop the excuse"
-            elif not excused and not self.field.unknown:
-                told = "no branch has such a side. Correct the name, or drop the excuse"
-            else:
-                continue
-            yield f"{glob!r} ({reason}): {told}"
+            if taken or not (excused or self.field.unknown):
+                yield f"{glob!r} ({reason}): {told}"
 
     def make_points(self, count: int, batch: int) -> dict[int, Array]:
         """Return a batch of mixed points, (B, *shape) by the input's index, in any order."""
@@ -235,7 +219,7 @@ class Exploration:
         ranked = rows[np.lexsort((-strength[rows], ~seen.is_spoilt[rows], is_far[rows]))]
         queues = ([row for row in ranked if may_have_kink[row] == kink] for kink in (False, True))
         return [
-            Candidate(
+            (
                 {index: np.asarray(stack[row]) for index, stack in points.items()},
                 looked.sides([row]),
                 bool(seen.is_spoilt[row]),
@@ -254,21 +238,22 @@ class Exploration:
             points: how many that may take; with more, it says nothing.
         """
         # A sum of upstreams shows what single elements hide: a gradient that takes their maximum at a tie.
-        is_asked = not candidate.is_spoilt and not self.is_narrow
+        point, taken, is_spoilt = candidate
+        is_asked = not is_spoilt and not self.is_narrow
         with clock.count_work(points) as work:
-            at_point = self._judge_at(candidate.point, frozenset({"linearity"} if is_asked else ()))
+            at_point = self._judge_at(point, frozenset({"linearity"} if is_asked else ()))
         self.spent += work.points
         if at_point is None:
             return False
         is_wrong = bool(at_point.pairs or failed_checks(at_point.findings, self.findings))
-        if is_wrong and not self._is_excused(candidate, at_point):
+        if is_wrong and not self._is_excused(taken, at_point):
             self.wrong = self._move(at_point)
             special = self.mixed.describe_specials(self.wrong.point)
             if special and not self._is_wrong_beside(self.wrong):
                 self.wrong = replace(self.wrong, note=_ONLY_WHERE.format(special))
         statuses = {pair.status for pair in at_point.findings.pairs}
         if self.wrong or (not at_point.pairs and Status.PASSED in statuses and statuses <= RIGHT):
-            self.field.seen |= candidate.taken
+            self.field.seen |= taken
         return self.wrong is not None
 
     def _judge_at(self, point: Point, checks: frozenset[str] = frozenset()) -> WrongPoint | None:
@@ -278,9 +263,8 @@ class Exploration:
         with suppress(*ERRORS):
             findings = check_at(self.opener, point, _JUDGED + self.judged, checks)
             pairs = wrong_pairs(findings, self.findings)
-            at_point = WrongPoint(
-                point, findings, {label: pairs[label] for label in pairs.keys() & self.labels}
-            )
+            own = {label: pairs[label] for label in pairs.keys() & self.labels}
+            at_point = WrongPoint(point, findings, own)
         self.opener.state.chosen.pop(_JUDGED + self.judged, None)
         return at_point
 
@@ -307,7 +291,7 @@ class Exploration:
         shrink(start, home, is_wrong, free.draw_in)
         return wrong
 
-    def _is_excused(self, candidate: Candidate, at_point: WrongPoint) -> bool:
+    def _is_excused(self, taken: frozenset[Side], at_point: WrongPoint) -> bool:
         """Whether what is wrong at a point is no finding, as it is right again beside it.
 
         The spec excuses sides that only special values take: those of a mask, say. And only a search reports
@@ -319,12 +303,10 @@ class Exploration:
         and the slope of a tangent too large.
         """
         globs = [glob for glob, _ in self.opener.case.judging.unreached]
-        is_meant = any(matches(side, glob) for side in candidate.taken for glob in globs)
+        is_meant = any(matches(side, glob) for side in taken for glob in globs)
         if is_meant and not self._is_wrong_beside(at_point):
             return True
-        pairs = [
-            pair for pair in at_point.findings.pairs if pair.label in at_point.pairs or not at_point.pairs
-        ]
+        pairs = [*at_point.pairs.values()] or at_point.findings.pairs
         if self.is_search:
             return False
         if self.is_narrow and all(pair.mismatch == "nonfinite" for pair in pairs):

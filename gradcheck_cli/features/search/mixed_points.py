@@ -1,9 +1,9 @@
 """Points of many kinds for all inputs of a case: near, far, tiny, tied, permuted, on and beside special ones.
 
 Random draws hardly ever produce them, and code often treats them separately. A stated range is never left:
-a spec says nothing about the function beyond it. Real and complex inputs whose elements are drawn one by one,
-are one vector of real numbers; normal values may lie far from the mean. Other inputs move as
-well: booleans, whole numbers, texts and other choices are drawn anew, edited one at a time, or all the same.
+a spec says nothing about the function beyond it. Real and complex inputs whose elements are drawn one by one
+are one vector of real numbers. Other inputs move as well: booleans, whole numbers, texts and other choices
+are drawn anew, edited one at a time, or all the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from gradcheck_cli.checking.ops.operation import TensorInfo, pack, packed_size, unpack
 from gradcheck_cli.spec.case import Case, InputSpec, kind_of
-from gradcheck_cli.spec.values.constraints import Interval, allowed_intervals, distribution_of
+from gradcheck_cli.spec.values.constraints import Interval, allowed_intervals, distribution_of, integer_ends
 from gradcheck_cli.spec.values.draw_values import draw
 from gradcheck_cli.spec.words import SOURCES
 from gradcheck_cli.visible import join_first
@@ -32,12 +32,9 @@ Array = np.ndarray[Any, Any]
 _FAR, _NEAR = 30.0, 6.0
 # A stated normal distribution is as good as a range: a fixed-point iteration converges for the values that
 # it draws, and not for larger ones, nor for as large ones that all have one sign. So a value lies no farther,
-# and the root mean square of all is no larger than the distribution's.
+# and the root mean square of all is no larger than the distribution's. Where no range is stated, values as
+# far are as good as stated: one of 16,000 normal values lies beyond. Farther out, a disagreement is a question.
 _STATED = 4.0
-# Where no range is stated, values as far as a stated distribution would draw are as good as stated: one of
-# 16,000 normal values lies beyond. Farther out, a disagreement is a question about the range.
-
-
 _OF_STRUCTURE = 0.1  # how far a component of a structure, such as a probability, is moved at most
 _ANYWHERE = -math.inf, math.inf
 FIRST = 1_000  # above any requested number of samples: indices of points that the spec didn't ask for
@@ -48,14 +45,6 @@ _TRIED = 4_096  # values that are drawn to see which an element may have
 _ROUNDING = 1e-6  # of a special value: its neighbour in float32 and in float64
 _BAND = 0.1  # how far apart two special values lie at most, for their middle to be special
 _SPECIAL = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
-
-
-def reach_of(low_precision: Sequence[str]) -> float:
-    """Return how many spreads from the middle values may lie, for an op that computes in these dtypes.
-
-    In half precision, all digits are soon lost, which says nothing about the formula.
-    """
-    return min((_FAR if name in ("float32", "complex64") else _NEAR for name in low_precision), default=_FAR)
 
 
 @dataclass(frozen=True)
@@ -193,14 +182,18 @@ def _free_input(index: int, tensor: InputSpec, far: float) -> FreeInput | None:
 class MixedPoints:
     """Makes points for a case."""
 
-    def __init__(self, case: Case, far: float) -> None:
+    def __init__(self, case: Case, low_precision: Sequence[str] = ()) -> None:
         """Draw nothing yet.
 
         Args:
-            far: spreads from the middle that normal values may lie; see `reach_of`.
+            low_precision: the dtypes below float64 in which the op computes. In half precision, all digits
+                are soon lost, which says nothing about the formula.
         """
-        self.case, self.far = case, far
-        parts = [_free_input(index, tensor, far) for index, tensor in enumerate(case.tensors)]
+        self.case = case
+        self.far = min(
+            (_FAR if own in ("float32", "complex64") else _NEAR for own in low_precision), default=_FAR
+        )
+        parts = [_free_input(index, tensor, self.far) for index, tensor in enumerate(case.tensors)]
         self.differenced = FreeInputs(tuple(part for part in parts if part is not None))
         self.free = FreeInputs(tuple(part for part in self.differenced.parts if part.is_chosen))
         self.specials: tuple[float, ...] = _SPECIAL  # what components may be compared with
@@ -230,10 +223,9 @@ class MixedPoints:
             if pool.dtype.kind in "iu":
                 special = np.array([value for value in self._weighted_specials() if value == round(value)])
                 near = np.concatenate([special, special - 1, special + 1])
-                arguments = tensor.source.arguments
-                is_allowed = np.isin(near, pool)
-                if tensor.source.kind == "integers":
-                    is_allowed = (near >= arguments["low"]) & (near < arguments["high"])
+                low, high = integer_ends(tensor)
+                is_inside = (near >= low) & (near < high)
+                is_allowed = is_inside if tensor.source.kind == "integers" else np.isin(near, pool)
                 inside = near[is_allowed].astype(pool.dtype)
                 pool = np.concatenate([pool, np.repeat(inside, 1 + len(pool) // max(len(inside), 1))])
             if pool.size > 1:
@@ -329,10 +321,8 @@ class MixedPoints:
         rows[:] = np.take_along_axis(vectors[:drawn], generator.integers(drawn, size=rows.shape), axis=0)
         context = _Context(self.free, self._weighted_specials(), generator, min(self.far / 2, 30.0))
         # Half of the points have a second pattern: a large value beside a tiny one.
-        first, second = (
-            np.arange(len(rows)) % len(_FIRST),
-            generator.integers(2 * len(_SECOND), size=len(rows)),
-        )
+        first = np.arange(len(rows)) % len(_FIRST)
+        second = generator.integers(2 * len(_SECOND), size=len(rows))
         with np.errstate(over="ignore", invalid="ignore"):  # clipped below
             for patterns, turns in ((_FIRST, first), (_SECOND, second)):
                 for pattern in dict.fromkeys(patterns):

@@ -15,14 +15,7 @@ from typing import Any
 from gradcheck_cli import clock
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.checking.verdicts.summary import Findings
-from gradcheck_cli.features.search.exploring import (
-    ERRORS,
-    RIGHT,
-    Candidate,
-    Exploration,
-    in_time,
-    is_open,
-)
+from gradcheck_cli.features.search.exploring import ERRORS, RIGHT, Exploration, in_time, is_open
 from gradcheck_cli.features.search.mixed_points import MixedPoints
 from gradcheck_cli.gate import side_counts
 from gradcheck_cli.hooks import OpenCase
@@ -46,7 +39,6 @@ _OFF, _OFF_OF_LARGE, _LARGE = 3, 1, 5.0
 _GRAPHS = frozenset({"graph", "dynamic"})  # modes in which branches are found
 # A search.
 _BATCH, _PART = 256, 0.25  # points of a call, which takes at most this part of the time that is left
-_JUDGED_PAIRS = frozenset({Status.PASSED, Status.MISMATCHED})
 
 
 def choose_points(judged: OpenCase) -> None:
@@ -132,14 +124,12 @@ def search(first: Exploration, samples: Sequence[int], spent: float) -> None:
     example = None
     if finder is not None and finder.wrong is not None:
         tensors, shapes = finder.opener.case.tensors, [tensor.shape for tensor in first.opener.case.tensors]
-        point = sorted(finder.wrong.point.items())
+        point = [
+            (tensors[index], shapes[index], value) for index, value in sorted(finder.wrong.point.items())
+        ]
         example = Counterexample(
-            tuple((tensors[index].name, as_flow(as_lists(value))) for index, value in point),
-            tuple(
-                (tensors[index].name, tensors[index].shape)
-                for index, _ in point
-                if tensors[index].shape != shapes[index]
-            ),
+            tuple((tensor.name, as_flow(as_lists(value))) for tensor, _, value in point),
+            tuple((tensor.name, tensor.shape) for tensor, shape, _ in point if tensor.shape != shape),
         )
         finder.add_to_findings()
     first.findings.search = SearchResult(
@@ -155,13 +145,14 @@ def search(first: Exploration, samples: Sequence[int], spent: float) -> None:
 
 def _explain_refusal(opener: GraphOpener, findings: Findings) -> str:
     """Return why a case can't be searched; empty if it can."""
-    if not any(pair.status in _JUDGED_PAIRS for pair in findings.pairs):
-        return "none of its pairs was judged"
-    if any(pair.status is Status.MISMATCHED for pair in findings.pairs):
+    statuses = {pair.status for pair in findings.pairs}
+    if Status.MISMATCHED in statuses:
         return "it is wrong at a point of the spec already"
+    if Status.PASSED not in statuses:
+        return "none of its pairs was judged"
     if not _has_graph(findings.first):
         return f"points are looked at in graphs, and its mode is {opener.case.mode}"
-    if not MixedPoints(opener.case, 1.0).moving:
+    if not MixedPoints(opener.case).moving:
         is_written = all(SOURCES[tensor.source.kind].is_fixed for tensor in opener.case.tensors)
         return "all values of its inputs are written out" if is_written else "its inputs have no elements"
     return ""
@@ -175,7 +166,7 @@ def _try_one_row(whole: Exploration) -> Exploration | None:
     with suppress(*ERRORS):
         opener: GraphOpener = opener_of(case, case.mode)
         part = Exploration(opener, whole.findings, opener.open(Opening(0)), whole.until)
-        part.judge(Candidate({index: part.base[index] for index in part.mixed.moving}))
+        part.judge(({index: part.base[index] for index in part.mixed.moving}, frozenset(), False))
         # That a function takes one row isn't stated: a gradient of another form there is no finding.
         if part.wrong and any(pair.mismatch in ("value", "nonfinite") for pair in part.wrong.pairs.values()):
             part.wrong = replace(part.wrong, note="with a batch of one")

@@ -10,6 +10,7 @@ from rich.text import Text
 from gradcheck_cli.reporting.codes import Code, code_of_pair
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import CaseResult, PairResult, Status, WorstElement
+from gradcheck_cli.spec.values.points import REPEAT
 
 VERDICTS = {
     Status.PASSED: ("pass", "green"),
@@ -192,7 +193,10 @@ def _details(pair: PairResult, message: str, width: int, *, verbose: bool) -> li
             parts.append(f"off by {100 * pair.relative_error:.3g} %")
         lines += [Text(line) for line in layout.pack(parts, separator="   ", width=width, indent=11)]
     for diagnosis in pair.cause.diagnosis:
-        lines += layout.wrap(f"diagnosis: {diagnosis}", width)
+        if diagnosis.startswith(REPEAT):  # a shell takes a broken line for two commands
+            lines.append(Text(f"    {layout.clean(diagnosis)}"))
+        else:
+            lines += layout.wrap(f"diagnosis: {diagnosis}", width)
     if message:
         lines += layout.wrap(message, width)
     return lines

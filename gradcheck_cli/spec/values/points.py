@@ -21,6 +21,7 @@ from gradcheck_cli.visible import cut, join_first
 Array = np.ndarray[Any, Any]
 Written = tuple[tuple[str, str], ...]  # what differs, such as `x[2]`, and its value in YAML
 
+REPEAT = "check it there: "  # before the command that checks a case at a point
 _WRITTEN = 4  # elements of an input that are written one by one
 _SHOWN = 40  # characters of a value in a message
 _ELEMENT = re.compile(r"(.+?)\[([\d, ]+)\]")
@@ -68,7 +69,7 @@ def point_lines(case: Case, written: Written) -> list[str]:
     if not case.origin.path.startswith("<"):
         point = "; ".join(f"{what}={value}" for what, value in written)
         words = ["gradcheck", "run", case.origin.path, "--op", case.op, "--case", case.name, "--point", point]
-        lines.append(f"check it there: {' '.join(map(shlex.quote, words))}")
+        lines.append(REPEAT + " ".join(map(shlex.quote, words)))
     return lines
 
 

@@ -86,9 +86,7 @@ def _jumps_of(code: CodeType) -> dict[int, _Jump]:
     extended: list[int] = []
     previous, line = "", code.co_firstlineno
     for instruction in dis.get_instructions(code):
-        line = (
-            getattr(instruction, "line_number", instruction.starts_line) or line
-        )  # newer Pythons; older ones
+        line = getattr(instruction, "line_number", instruction.starts_line) or line  # newer, older Pythons
         name = instruction.opname
         if name == "EXTENDED_ARG":
             extended.append(instruction.offset)
