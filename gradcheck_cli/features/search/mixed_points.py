@@ -33,7 +33,7 @@ _FAR, _NEAR = 30.0, 6.0
 # A stated normal distribution is as good as a range: a fixed-point iteration converges for the values that
 # it draws, and not for larger ones, nor for as large ones that all have one sign. So a value lies no farther,
 # and the root mean square of all is no larger than the distribution's. Where no range is stated, values as
-# far are as good as stated: one of 16,000 normal values lies beyond. Farther out, a disagreement is a question.
+# far are as good as stated: one of 16,000 normal values lies beyond. Farther out, it is a question.
 _STATED = 4.0
 _OF_STRUCTURE = 0.1  # how far a component of a structure, such as a probability, is moved at most
 _ANYWHERE = -math.inf, math.inf
