@@ -426,14 +426,17 @@ def _sort(context: _Context, rows: Array) -> Array:
     return context.free.each(rows, change)
 
 
-# Signs that repeat: all the same, alternating, and whatever else has a period of up to four.
+# Signs that repeat: all the same, alternating, and whatever else has a period of up to four. By its period, a
+# row lies so many times as far out: conditions on signs are often on sizes, too.
 _SIGNS = [signs for period in range(1, 5) for signs in itertools.product((-1.0, 1.0), repeat=period)]
+_FARTHER = (1.0, 3.0, 10.0, 2.0)
 
 
 def _set_signs(context: _Context, rows: Array) -> Array:
     """Set signs that repeat, and then the same with one exception."""
     for turn, row in enumerate(rows):
-        signs = np.resize(_SIGNS[turn % len(_SIGNS)], len(row))
+        repeated = _SIGNS[turn % len(_SIGNS)]
+        signs = np.resize(repeated, len(row)) * min(_FARTHER[len(repeated) - 1], context.most)
         signs[context.generator.integers(len(row))] *= -1.0 if turn >= len(_SIGNS) else 1.0
         row[:] = context.free.middles + np.abs(row - context.free.middles) * signs
     return rows
@@ -482,9 +485,14 @@ def _edit(stack: Array, pool: Array, generator: np.random.Generator) -> Array:
 
 
 def _sharpen(stack: Array, generator: np.random.Generator, drawn: int) -> Array:
-    """Return probabilities, some of which lie nearer to the middle or to a corner."""
-    powers = 10.0 ** generator.uniform(-1.0, 2.0, len(stack) - drawn)
-    made = np.array(stack)
-    moved = made[drawn:] ** powers.reshape(-1, *[1] * (made.ndim - 1))
-    made[drawn:] = moved / moved.sum(axis=-1, keepdims=True)
-    return made
+    """Return probabilities, some of which lie nearer to the middle or to a corner.
+
+    In every other point, one of them has most, and none of the others is nearly 0 for that.
+    """
+    count, ones = len(stack) - drawn, [1] * (stack.ndim - 1)
+    powers, shares = 10.0 ** generator.uniform([[-1.0], [-2.0]], [[1.0], [0.0]], (2, count))
+    shares[::2] = 1.0
+    moved = stack[drawn:] ** powers.reshape(-1, *ones)
+    moved /= moved.sum(axis=-1, keepdims=True)
+    is_most = np.arange(stack.shape[-1]) == generator.integers(stack.shape[-1], size=(count, *ones))
+    return np.concatenate([stack[:drawn], is_most + shares.reshape(-1, *ones) * (moved - is_most)])
