@@ -165,9 +165,7 @@ class Exploration:
         numbers = dict.fromkeys([*self.mixed.specials, *self.field.constants])
         self.mixed.specials = tuple(numbers)[:_SPECIALS]
         made, inputs = self.mixed.make(count, batch), self.first.inputs
-        return {
-            index: dtypes.widen(dtypes.narrow(stack, inputs[index].dtype)) for index, stack in made.items()
-        }
+        return {at: dtypes.widen(dtypes.narrow(stack, inputs[at].dtype)) for at, stack in made.items()}
 
     def explore(self, points: dict[int, Array], most: int) -> None:
         """Look at points, and judge what is suspicious.
@@ -209,14 +207,13 @@ class Exploration:
         matters = slopes > self.least * np.median(slopes) / np.maximum(seen.disagreement, threshold)
         disagrees = matters & (seen.disagreement > threshold) | seen.is_spoilt
         self.field.seen |= looked.sides(~disagrees) if self.is_tested else set()
-        strength = seen.disagreement
         if self.has_open:  # only what would be drawn tells more than the sample points, and not beside a jump
             disagrees &= self.mixed.are_ordinary(vectors)
-            strength = np.zeros(count)
+            seen.disagreement[:] = 0.0
         may_have_kink = seen.is_bent | self.mixed.are_special(vectors, _CLOSE)
         rows = np.flatnonzero(disagrees)
         is_far = (self.mixed.draw_near(vectors) != vectors).any(axis=1)  # beyond, it may be a question
-        ranked = rows[np.lexsort((-strength[rows], ~seen.is_spoilt[rows], is_far[rows]))]
+        ranked = rows[np.lexsort((-seen.disagreement[rows], ~seen.is_spoilt[rows], is_far[rows]))]
         queues = ([row for row in ranked if may_have_kink[row] == kink] for kink in (False, True))
         return [
             (

@@ -197,17 +197,12 @@ class PointField:
             inputs = [self._op.inputs[input_index] for input_index in self._pulled]
             return [np.full((1, *info.shape), np.nan) for info in (*self._op.outputs, *inputs)], {}
         looked = [
-            self._look(
-                {index: stack[row : row + 1] for index, stack in points.items()},
-                [upstream[row : row + 1] for upstream in upstreams],
-            )
-            for row in range(count)
+            self._look({i: stack[row] for i, stack in points.items()}, [stack[row] for stack in upstreams])
+            for row in (slice(row, row + 1) for row in range(count))
         ]
         results = [np.concatenate(rows) for rows in zip(*(values for values, _ in looked), strict=True)]
         sides, none = {side for _, taken in looked for side in taken}, np.zeros(1, bool)
-        return results, {
-            side: np.concatenate([taken.get(side, none) for _, taken in looked]) for side in sides
-        }
+        return results, {side: np.concatenate([own.get(side, none) for _, own in looked]) for side in sides}
 
     def _call(self, points: Points, upstreams: Sequence[Array]) -> tuple[list[Array], dict[Side, Array]]:
         first = len(upstreams)
