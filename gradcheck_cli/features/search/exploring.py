@@ -20,6 +20,7 @@ import numpy as np
 from gradcheck_cli import clock
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops.operation import GradientFormError, Opening, open_operations
+from gradcheck_cli.checking.pairs.pair import Rule
 from gradcheck_cli.checking.verdicts.chosen_points import MATTERS, failed_checks, with_notes, wrong_pairs
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
@@ -304,8 +305,8 @@ class Exploration:
         that have a kink there don't add up to a slope: the gradient of Keras' CELU is 2 at 0. Others have
         guards: that of an SVD adds 1e-20 to squares, which is all of them for matrices of 1e-6. A spec that
         draws its values never reaches such a point, and its author wrote none of these gradients. Beside is a
-        tenth of a spread away for them. In float16, anybody's may be not finite: `x * x` is too small for it,
-        and the slope of a tangent too large.
+        tenth of a spread away for them. What is finite in float64 is anybody's: in float16, `x * x` is too
+        small, and the slope of a tangent too large.
         """
         globs = [glob for glob, _ in self.opener.case.judging.unreached]
         is_meant = any(matches(side, glob) for side in candidate.taken for glob in globs)
@@ -316,7 +317,11 @@ class Exploration:
         ]
         if self.is_search:
             return False
-        if self.is_narrow and all(pair.mismatch == "nonfinite" for pair in pairs):
+        if all(
+            pair.mismatch == "nonfinite"
+            and (pair.judged_by.not_float64 or Rule.DECLARED.words in pair.numbers.decided_by)
+            for pair in pairs
+        ):
             return True
         is_of_tensorflow = all(self.is_of_tensorflow(pair) for pair in pairs)
         return is_of_tensorflow and not self._is_wrong_beside(at_point, 0.1)
