@@ -110,16 +110,16 @@ class Exploration:
             CaseFailedError: a call raises.
         """
         case = self.opener.case
-        self.is_rounded = bool(self.first.facts.low_precision)
-        # In float16 the square of 1e-4 is 0, so that points near zero say nothing of the formula.
-        self.is_narrow = self.is_rounded or any(tensor.dtype == "float16" for tensor in case.tensors)
         self.mixed = MixedPoints(case, reach_of(self.first.facts.low_precision))
         self.generator = np.random.default_rng([case.seed, 1, zlib.crc32(f"{case.op} {case.name}".encode())])
-        self.field = PointField(self.first)
         opened = self.findings.operations
         if opened is None or opened.declared is not self.first:
             opened = open_operations(case, self.opener, 0, self.first)
-        self.differenced: Any = opened.differenced
+        formula: Any = opened.formula
+        self.field, self.differenced = PointField(self.first, formula), opened.differenced
+        self.is_rounded = bool(formula.facts.low_precision)
+        # In float16 the square of 1e-4 is 0, so that points near zero say nothing of the formula.
+        self.is_narrow = self.is_rounded or any(tensor.dtype == "float16" for tensor in case.tensors)
         self.threshold = _SUSPICIOUS * (100.0 if self.is_rounded else 1.0)
         # Where values are held, differences at another point are those of another function.
         self.may_compare = bool(self.mixed.differenced.size) and not self.first.facts.held_places

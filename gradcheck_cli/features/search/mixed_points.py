@@ -23,6 +23,7 @@ from gradcheck_cli.spec.case import Case, InputSpec, kind_of
 from gradcheck_cli.spec.values.constraints import Interval, allowed_intervals, distribution_of
 from gradcheck_cli.spec.values.draw_values import draw
 from gradcheck_cli.spec.words import SOURCES
+from gradcheck_cli.tensorflow_backend.dtypes import narrow, widen
 from gradcheck_cli.visible import join_first
 
 Array = np.ndarray[Any, Any]
@@ -259,7 +260,8 @@ class MixedPoints:
             if tensor.source.kind == "probabilities":
                 points[index] = _sharpen(points[index], generator, drawn)
         order = generator.permutation(count)  # so that some of them are as mixed as all
-        return {index: stack[order] for index, stack in points.items()}
+        dtypes = {index: tensor.dtype for index, tensor in self.moving.items()}
+        return {index: widen(narrow(stack[order], dtypes[index])) for index, stack in points.items()}
 
     def are_ordinary(self, vectors: Array) -> Array:
         """Whether nothing is special about vectors, (B, size), and they lie within what would be drawn."""

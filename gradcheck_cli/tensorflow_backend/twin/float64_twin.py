@@ -260,7 +260,12 @@ def widen_vjp(trace: VjpTrace, variables: WideVariables) -> WideVjp:
         joint=None if trace.joint is None else widen(trace.joint),
         held=twin.hold(held),
         unrestored=tuple(_widen_resource(resource, variables) for resource in trace.unrestored),
-        whole=replace(trace.whole, function=twin),
+        whole=replace(
+            trace.whole,
+            function=twin,
+            upstreams=twin.tensors(trace.whole.upstreams),
+            results=twin.tensors(trace.whole.results),
+        ),
         inputs=twin.tensors(trace.inputs),
         outputs=twin.tensors(trace.outputs),
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from types import CodeType
@@ -86,19 +86,23 @@ class PointsSeen:
 class PointField:
     """Looks at points, and keeps which sides were tested."""
 
-    def __init__(self, op: GraphOperation) -> None:
+    def __init__(self, op: GraphOperation, formula: GraphOperation) -> None:
         """Find the branches.
 
         Args:
             op: opened at a point whose graphs serve all other points.
+            formula: the op in float64, which is looked at: rounding hides what is wrong; or the op itself.
 
         Raises:
             CaseFailedError: a call raises.
         """
-        self._op = op
+        self._op = formula
         self._codes: set[CodeType] = set()  # the Python code that has run
         self.seen: set[Side] = set()  # the sides at which the gradient was tested
         self._watched, closed, self._numbers = find_branches(op)
+        if formula is not op:
+            tensors = formula.traced.wide_vjp.twin.tensors
+            self._watched = [replace(watched, tensors=tensors(watched.tensors)) for watched in self._watched]
         # Why some branches can't be looked at; empty if all can.
         self.unknown = f"not looked at inside {', '.join(sorted(closed))}" if closed else ""
 
