@@ -117,10 +117,9 @@ class Exploration:
             opened = open_operations(case, self.opener, 0, self.first)
         formula: Any = opened.formula
         self.field, self.differenced = PointField(self.first, formula), opened.differenced
-        self.is_rounded = bool(formula.facts.low_precision)
         # In float16 the square of 1e-4 is 0, so that points near zero say nothing of the formula.
-        self.is_narrow = self.is_rounded or any(tensor.dtype == "float16" for tensor in case.tensors)
-        self.threshold = _SUSPICIOUS * (100.0 if self.is_rounded else 1.0)
+        dtypes = {*formula.facts.low_precision, *(tensor.dtype for tensor in case.tensors)}
+        self.is_narrow = "float16" in dtypes
         # Where values are held, differences at another point are those of another function.
         self.may_compare = bool(self.mixed.differenced.size) and not self.first.facts.held_places
         self.base: Sequence[Array] = self.first.traced.at.point
@@ -210,7 +209,7 @@ class Exploration:
         if not self.may_compare:
             return []
         seen = suspect(self.differenced, looked, self.mixed.differenced, self.generator)
-        threshold = max(self.threshold, min(_USUAL * float(np.median(seen.disagreement)), 0.1))
+        threshold = max(_SUSPICIOUS, min(_USUAL * float(np.median(seen.disagreement)), 0.1))
         self.largest = max(self.largest, float(seen.disagreement.max(initial=0.0)))
         self.spoilt += int(seen.is_spoilt.sum())
         # Where all slopes are tiny, so are errors: the judge would say that they can't matter.
