@@ -167,6 +167,7 @@ bfloat16_beside (x=(0.001, 0.3, 2.0)) = tf.sin(x) * tf.cast(
         tf.constant([1.5, 1.0, 0.5], tf.bfloat16), x.dtype)
     keys: {'dtypes': ['float32']}
     right: tf.cos(x) * cast(tf.constant([1.5, 1.0, 0.5], x.dtype), tf.bfloat16)
+    wrong_as_narrow: cast(tf.cos(x), tf.bfloat16) * tf.constant([1.5, 1.0, 0.5], x.dtype)
 difference_kept_narrow (x=(1000.25, 1001.5, 1003.0)) = (x - 1000) ** 2
     right: 2 * (x - 1000)
     wrong_in_float16: 2 * tf.cast(tf.cast(x, tf.float16) - 1000, x.dtype)
@@ -1294,6 +1295,7 @@ ROWS = marked(
     ],
     "complex_angle_right",
     "dtypes_bfloat16_beside_right",
+    "dtypes_bfloat16_beside_wrong_as_narrow",
     "dtypes_bfloat16_on_the_way_right",
     "dtypes_constant_32_wrong_bfloat16",
     "dtypes_kept_narrow_wrong_sum_in_bfloat16",

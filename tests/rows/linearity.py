@@ -284,14 +284,46 @@ def exponential(by_size, change=None):
 
 def faint():
     """What shows for the largest upstream alone, and there a little: a loss of digits, or a fault."""
-    inputs = {"x": {"shape": [2, 2]}}
-    yield Row("exponential_by_size", exponential(by_size=True), None, inputs, "right")
-    yield Row("exponential", exponential(by_size=False), None, inputs, "undecidable")
-    halves = exponential(by_size=True, change=lambda u: tf.where(u < 0, scalar_like(0.5, u) * u, u))
-    yield Row("exponential_of_halves", halves, None, inputs, "wrong")
+    at_1e6 = lambda u: tf.clip_by_value(u, scalar_like(-1e6, u), scalar_like(1e6, u))  # noqa: E731
+    halves = lambda u: tf.where(u < 0, scalar_like(0.5, u) * u, u)  # noqa: E731
+    for dtype, end in (("float64", ""), ("float32", "_float32")):
+        # Farther out, TensorFlow's float32 matrix exponential is off by a per cent.
+        inputs = {"x": {"shape": [2, 2], "dtype": dtype, "uniform": {"low": -2, "high": 2}}}
+        for name, by_size, change, truth in (
+            ("by_size", True, None, "right"),
+            ("by_itself", False, None, "undecidable"),  # in float32, it has no digit left
+            ("of_halves", True, halves, "wrong"),
+            ("clipped", False, at_1e6, "wrong"),
+        ):
+            yield Row(f"exponential_{name}{end}", exponential(by_size, change), None, inputs, truth)
     for share, truth in ((1e-16, "not green"), (1e-12, "wrong")):
         use = lambda u, share=share: u + scalar_like(share, u) * u * u  # noqa: E731 (one for each share)
         yield Row(f"square_share_{share:g}", bent(tf.sin, use), None, {"x": {"shape": [3]}}, truth)
+
+
+def steep(by_size, least=0.0):
+    """A slope whose terms are close to the smallest number of float16."""
+
+    @tf.custom_gradient
+    def call(x):
+        squares = x * x + scalar_like(0.001, x)
+
+        def gradient(u):
+            scale = tf.where(tf.abs(u) > 0, tf.abs(u), tf.ones_like(u)) if by_size else tf.ones_like(u)
+            kept = tf.where(tf.abs(u) < scalar_like(least, u), tf.zeros_like(u), u)
+            return scale * (kept / scale * (scalar_like(0.001, x) - x * x) / squares**2)
+
+        return x / squares, gradient
+
+    return call
+
+
+def underflowing():
+    """What float16 loses of an upstream of 1e-3, and what a gradient drops of it."""
+    inputs = {"x": {"value": [0.02, 0.2, 0.5], "dtype": "float16"}}
+    yield Row("steep_by_size", steep(by_size=True), None, inputs, "right")
+    yield Row("steep", steep(by_size=False), None, inputs, "undecidable")
+    yield Row("steep_dropped", steep(by_size=False, least=0.01), None, inputs, "wrong")
 
 
 def sums(dtype, terms):
@@ -349,6 +381,7 @@ ROWS = marked(
         *wrong(),
         *right(),
         *faint(),
+        *underflowing(),
         *sums("bfloat16", 60),
         *sums("bfloat16", 90),
         *sums("bfloat16", 130),
@@ -356,6 +389,9 @@ ROWS = marked(
         *sums("float16", 300),
     ),
     "bias_300",
+    "exponential_by_itself_float32",
+    "exponential_clipped_float32",
+    "steep",
     "broadcast_300_float16",
     "large_less_where_equal_float32",
     "large_normalised_float32",

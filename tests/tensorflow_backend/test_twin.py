@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from gradcheck_cli.tensorflow_backend.graph_path import ops_between
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.twin.float64_twin import Twin, WideVariables
 from gradcheck_cli.tensorflow_backend.twin.widening import NumpyCall, wide_dtype
@@ -92,7 +93,7 @@ def rounded_to(dtype):
 )
 def test_a_gradients_cast_to_fewer_bits_than_the_forwards_stays(forward, gradient, is_kept):
     narrow = traced(lambda x: (forward(x), gradient(x)), (X.shape, tf.float32))
-    twin = Twin(narrow, WideVariables(), of_forward=narrow.outputs[:1])
+    twin = Twin(narrow, WideVariables(), of_forward=ops_between(narrow.inputs, narrow.outputs[:1]))
     value = private_graphs.call_flat(twin.function(narrow), [tf.constant(X)])[1]
     assert value.dtype == tf.float64
     np.testing.assert_array_equal(value, gradient(tf.constant(X, tf.float32)) if is_kept else X)
@@ -106,7 +107,9 @@ def test_a_gradients_constant_counts_as_rounded_to_no_fewer_bits_than_the_forwar
         lambda x: (tf.cast(x, tf.float16), x * tf.cast(tf.constant(0.7, dtype), tf.float32)),
         (X.shape, tf.float32),
     )
-    units = Twin(narrow, WideVariables(), of_forward=narrow.outputs[:1]).units.values()
+    units = Twin(
+        narrow, WideVariables(), of_forward=ops_between(narrow.inputs, narrow.outputs[:1])
+    ).units.values()
     assert list(units) == ([2.0**-11] if dtype == tf.float16 else [])
 
 

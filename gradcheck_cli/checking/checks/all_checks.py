@@ -404,8 +404,7 @@ def _upstream_views(view: PointView) -> Iterator[UpstreamView]:
     ahead = [check.name for check in CHECKS if check.looks_at is UpstreamView]
     for group in group_at_hand(pull_outputs(case, op, view.expected_right, declared, ahead)):
         for pulled in group:
-            if not is_last and pulled.precision.is_half:
-                pulled.formula = formula
+            pulled.formula = None if is_last else formula
             pulled.lossy = frozenset(
                 index
                 for index in pulled.input_indices

@@ -281,7 +281,7 @@ class OutputVjp:
     lossy: frozenset[int] = frozenset()
     # the precision that the gradient was written for; default: the op's own
     declared: Precision | None = None
-    formula: Operation | None = None  # the op in float64, where `op` is in half precision
+    formula: Operation | None = None  # the op in float64, where `op` is below it
     # indices of the inputs for which some upstream's gradient was well above underflow
     resolved: set[int] = field(default_factory=set)
     stopped: bool = False  # whether small upstreams show an absolute error, as an iterative solver leaves it

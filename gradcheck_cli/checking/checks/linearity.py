@@ -163,7 +163,8 @@ def find_absorbed(pulled: OutputVjp) -> str:
     unless they are added in a wider dtype or in pairs. What they must add up to is the gradient in float64.
     """
     formula, output = pulled.formula, pulled.output
-    if formula is None or pulled.shift != 1.0 or pulled.base.size < MANY:
+    is_half = pulled.precision.is_half
+    if formula is None or not is_half or pulled.shift != 1.0 or pulled.base.size < MANY:
         return ""
     for input_index in set(pulled.input_indices) - pulled.matrices.keys():
         element = int(np.argmax(np.nan_to_num(np.abs(pulled.first[input_index]), posinf=0.0)))
@@ -369,8 +370,8 @@ def find_difference(
 # The checks.
 
 _QUESTION = "is the upstream clipped, squared, replaced or ignored?"
-_IF_LARGE = (
-    "either the upstream isn't used linearly, or the gradient loses digits for upstreams this large (as an "
+_IF_DIGITS = (
+    "either the upstream isn't used linearly, or the gradient loses digits for upstreams of this size (as an "
     "adjoint by scaling and squaring does); divide the upstream by its size, and multiply the gradient by it."
 )
 _IF_SMALL = (
@@ -454,13 +455,12 @@ def _pull_flows(pulled: OutputVjp) -> Iterator[tuple[Flow, dict[int, Float]]]:
 def _excuse(pulled: OutputVjp, input_index: int, flow: Flow, fault: Fault, gradient: Float) -> str:
     """Return what else may explain a fault, and the remedy; empty if nothing does.
 
-    It may be a loss of digits: small, and for an upstream far above any loss scale. Or the gradient has an
-    absolute error, within the tolerance for an ordinary upstream, which is much for a small one, and which a
-    multiple doesn't repeat: an iterative solver's.
+    It may be a loss of digits. Or the gradient has an absolute error, within the tolerance for an ordinary
+    upstream, which is much for a small one, and which a multiple doesn't repeat: an iterative solver's.
     """
+    if flow.factor is not None and _loses_digits(pulled, input_index, flow.upstream, flow.factor, fault):
+        return _IF_DIGITS
     error = abs(fault.actual - fault.expected)
-    if (flow.factor or 0.0) > _LOSS_SCALE and error <= DIGITS * abs(fault.expected):
-        return _IF_LARGE
     is_small = flow.size <= pulled.upstreams.size / 2
     if is_small and flow.factor is not None:  # the largest error, not the first
         error = max(error, largest_finite(gradient - flow.factor * pulled.first[input_index]))
@@ -469,6 +469,21 @@ def _excuse(pulled: OutputVjp, input_index: int, flow: Flow, fault: Fault, gradi
         pulled.stopped = True
         return _IF_SMALL
     return ""
+
+
+def _loses_digits(pulled: OutputVjp, input_index: int, upstream: Float, factor: float, fault: Fault) -> bool:
+    """Whether a multiple of the first upstream loses digits: in float64 few, and far above any loss scale.
+
+    Below float64 it may lose all of them, and small upstreams are flushed.
+    """
+    actual, expected = fault.actual, fault.expected
+    if pulled.formula is not None and abs(factor) != 1:
+        pulled_back = pull_back(pulled.formula, pulled.output, np.stack([upstream, pulled.base]))
+        if (gradients := pulled_back[input_index]) is not None:
+            actual, expected = gradients[:, fault.element] * (1.0, factor)
+    elif factor <= _LOSS_SCALE:
+        return False
+    return bool(abs(actual - expected) <= DIGITS * abs(expected))
 
 
 def _check_joint(op: Operation, all_pulled: list[OutputVjp], lossy: str) -> CheckResult:

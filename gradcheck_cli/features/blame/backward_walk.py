@@ -138,7 +138,8 @@ class Walk:
 
     def _make_twin(self) -> Twin:
         variables = self.source.state.twins.variables
-        return Twin(self.function, variables, self.held.body_holds, of_forward=[self.result])
+        of_forward = graph_path.ops_between(self.inputs, [self.result])
+        return Twin(self.function, variables, self.held.body_holds, of_forward=of_forward)
 
     def low_precision(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
         """Return the dtypes below float64 in which the ops between two sets of tensors compute."""

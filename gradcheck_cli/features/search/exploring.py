@@ -20,6 +20,7 @@ import numpy as np
 from gradcheck_cli import clock
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops.operation import GradientFormError, Opening, open_operations
+from gradcheck_cli.checking.pairs.pair import Rule
 from gradcheck_cli.checking.verdicts.chosen_points import failed_checks, least_share, with_notes, wrong_pairs
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
@@ -99,9 +100,6 @@ class Exploration:
             CaseFailedError: a call raises.
         """
         case = self.opener.case
-        # In float16 the square of 1e-4 is 0, so that points near zero say nothing of the formula.
-        is_half = any(tensor.dtype == "float16" for tensor in case.tensors)
-        self.is_narrow = is_half or bool(self.first.facts.low_precision)
         self.mixed = MixedPoints(case, self.first.facts.low_precision)
         self.generator = np.random.default_rng([case.seed, 1, zlib.crc32(f"{case.op} {case.name}".encode())])
         opened: Any = self.findings.operations
@@ -109,7 +107,9 @@ class Exploration:
             opened = open_operations(case, self.opener, 0, self.first)
         self.field = PointField(self.first, opened.formula)
         self.differenced: Any = opened.differenced
-        self.threshold = _SUSPICIOUS * (100.0 if opened.formula.facts.low_precision else 1.0)
+        # In float16 the square of 1e-4 is 0, so that points near zero say nothing of the formula.
+        declared = {tensor.dtype for tensor in case.tensors}
+        self.is_narrow = "float16" in declared.union(opened.formula.facts.low_precision)
         # Where values are held, differences at another point are those of another function.
         self.may_compare = bool(self.mixed.differenced.size) and not self.first.facts.held_places
         self.base: Sequence[Array] = self.first.traced.at.point
@@ -199,7 +199,7 @@ class Exploration:
         if not self.may_compare:
             return []
         seen = suspect(self.differenced, looked, self.mixed.differenced, self.generator)
-        threshold = max(self.threshold, min(_USUAL * float(np.median(seen.disagreement)), 0.1))
+        threshold = max(_SUSPICIOUS, min(_USUAL * float(np.median(seen.disagreement)), 0.1))
         self.largest = max(self.largest, float(seen.disagreement.max(initial=0.0)))
         self.spoilt += int(seen.is_spoilt.sum())
         # Where all slopes are tiny, so are errors: the judge would say that they can't matter.
@@ -296,8 +296,8 @@ class Exploration:
         that have a kink there don't add up to a slope: the gradient of Keras' CELU is 2 at 0. Others have
         guards: that of an SVD adds 1e-20 to squares, which is all of them for matrices of 1e-6. A spec that
         draws its values never reaches such a point, and its author wrote none of these gradients. Beside is a
-        tenth of a spread away for them. In float16, anybody's may be not finite: `x * x` is too small for it,
-        and the slope of a tangent too large.
+        tenth of a spread away for them. What is finite in float64 is anybody's: in float16, `x * x` is too
+        small, and the slope of a tangent too large.
         """
         globs = [glob for glob, _ in self.opener.case.judging.unreached]
         is_meant = any(matches(side, glob) for side in taken for glob in globs)
@@ -306,7 +306,11 @@ class Exploration:
         pairs = [*at_point.pairs.values()] or at_point.findings.pairs
         if self.is_search:
             return False
-        if self.is_narrow and all(pair.mismatch == "nonfinite" for pair in pairs):
+        if all(
+            pair.mismatch == "nonfinite"
+            and (pair.judged_by.not_float64 or Rule.DECLARED.words in pair.numbers.decided_by)
+            for pair in pairs
+        ):
             return True
         is_of_tensorflow = all(self.is_of_tensorflow(pair) for pair in pairs)
         return is_of_tensorflow and not self._is_wrong_beside(at_point, 0.1)

@@ -8,7 +8,7 @@ it. An op without a double kernel, or with a fixed float argument, keeps its dty
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -65,8 +65,8 @@ class Twin:
         variables: the wide forms of the variables that it uses.
         body_holds: holds ops in the twin's bodies, instead of the traced graph's.
         has_sides: rewrite its kinked ops, so that the side that each element is on can be held.
-        of_forward: outputs of the forward, in a graph that has its gradient as well. What the gradient rounds
-            to fewer bits than any of the forward has stays rounded: that error is its own.
+        of_forward: the forward's ops from inputs to outputs, in a graph that has its gradient as well. What
+            the gradient rounds to fewer bits than any of them has stays rounded: that error is its own.
 
     Attributes:
         sides: for each kinked op, the side that a point takes, and the tensor to hold.
@@ -81,15 +81,17 @@ class Twin:
         body_holds: BodyHolds | None = None,
         *,
         has_sides: bool = False,
-        of_forward: Iterable[Any] = (),
+        of_forward: Sequence[Any] = (),
     ) -> None:
         graph = whole_graph(function)
         captured = {inner.op.name: outer for outer, inner in graph.captures}
         replaced = (
             {held_op.token: held_op.record_or_replay for held_op in body_holds.ops} if body_holds else {}
         )
-        own_dtypes = graph_path.dtypes_of(graph, graph_path.ops_before(of_forward))
-        largest_unit = max((precision_of(name).unit_roundoff for name in own_dtypes), default=math.inf)
+        largest_unit = math.inf
+        if of_forward:
+            own_dtypes = graph_path.dtypes_of(graph, of_forward)
+            largest_unit = max(precision_of(name).unit_roundoff for name in ("float64", *own_dtypes))
         self._widening = widening.Widening(graph.as_graph_def(), captured, replaced, largest_unit)
         widening.read_before_gathering(self._widening.graph_def)
         sides = hold_sides(self._widening.graph_def) if has_sides else []
@@ -249,7 +251,8 @@ def widen_forward(trace: ForwardTrace, variables: WideVariables, *, has_sides: b
 def widen_vjp(trace: VjpTrace, variables: WideVariables) -> WideVjp:
     """Make the twin of a vjp; see `Twin`."""
     held = trace.held.recording_anew()
-    twin = Twin(trace.whole.function, variables, held.body_holds, of_forward=trace.outputs)
+    of_forward = graph_path.ops_between(trace.inputs, trace.outputs)
+    twin = Twin(trace.whole.function, variables, held.body_holds, of_forward=of_forward)
 
     def widen(pullback: Pullback) -> Pullback:
         return replace(pullback, function=twin.function(pullback.function))

@@ -97,9 +97,8 @@ class PointField:
             CaseFailedError: a call raises.
         """
         self._op = formula
-        self._codes: dict[
-            CodeType, list[Any]
-        ] = {}  # the Python code that has run, with what it reads from outside
+        # The Python code that has run, with what it reads from outside.
+        self._codes: dict[CodeType, list[Any]] = {}
         self.seen: set[Side] = set()  # the sides at which the gradient was tested
         self._watched, closed, self._numbers = find_branches(op)
         if formula is not op:

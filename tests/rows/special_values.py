@@ -1,0 +1,87 @@
+"""Gradients that are wrong, or not finite, at rare values alone, in each dtype; the inputs are drawn."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tests.rows.fresh import HALF, ln, prefixed, sqrt  # noqa: F401 (the tables' text uses them)
+from tests.support.row import marked
+from tests.support.variants import BOTH, rows_of
+
+total = tf.reduce_sum
+
+
+def others(x):
+    """Return, for each of three numbers, the product of the other two."""
+    return tf.stack([x[1] * x[2], x[0] * x[2], x[0] * x[1]])
+
+
+def largest(x):
+    return tf.stack([tf.reduce_max(x), tf.reduce_max(x) + total(x)])
+
+
+def largest_gradient(u, x, use):
+    tied = tf.cast(x == tf.reduce_max(x), x.dtype)
+    both = tf.where(total(tied) > 1.5, use(u), u[0] + u[1])
+    return both * tied / total(tied) + u[1]
+
+
+def within(low, x, high):
+    return tf.cast((x > low) & (x < high), x.dtype)
+
+
+# Not finite at zero, where the derivative is.
+AT_ZERO = """
+square (x=[4]) = x ** 2.0
+    right: 2 * u * x
+    wrong_by_division: 2 * u * tf.pow(x, 2.0) / x
+product (x=[3]) = tf.reduce_prod(x)
+    right: u * others(x)
+    wrong_by_division: u * tf.reduce_prod(x) / x
+    wrong_guarded: u * tf.math.divide_no_nan(tf.reduce_prod(x), x)
+cubed_size (x=[2, 3]) = tf.norm(x, axis=1) ** 3
+    right: 3 * u[:, None] * x * tf.norm(x, axis=1, keepdims=True)
+    wrong_by_division: u[:, None] * 3 * x * (tf.norm(x, axis=1) ** 3 / total(x * x, 1))[:, None]
+"""
+# Finite in float64, and not in float16: no fault of the formula.
+IN_FLOAT64 = """
+root_of_squares (x=[3]) = sqrt(total(x * x) + 1e-3)
+    right: u * x / sqrt(total(x * x) + 1e-3)
+steep (x={'shape': [3], 'uniform': {'low': 0.01, 'high': 1}}) = ln(x)
+    right: u / x
+"""
+# Right at most values. What is off by a per cent is below what rounding of bfloat16 shows in a gradient.
+SELDOM = """
+largest (x=[3]) = largest(x)
+    right: largest_gradient(u, x, total)
+    wrong_of_ties: largest_gradient(u, x, tf.reduce_max)
+log1p (x={'shape': [4], 'uniform': {'low': 0, 'high': 1}}) = tf.math.log1p(x)
+    right: u / (1 + x)
+    wrong_series: u * tf.where(x < 0.1, 1 - x, 1 / (1 + x))
+softplus (x={'shape': [3], 'uniform': {'low': -5, 'high': 5}}) = tf.nn.softplus(x)
+    right: u * tf.sigmoid(x)
+    wrong_saturated: u * tf.where(x > 4, 1 + 0 * x, tf.sigmoid(x))
+sin (x={'shape': [4], 'uniform': {'low': -10, 'high': 10}}) = tf.sin(x)
+    right: u * tf.cos(x)
+    wrong_between: u * tf.cos(x) * (1 - within(1, x, 1.2))
+"""
+
+ROWS = marked(
+    [
+        *prefixed("at_zero", rows_of(AT_ZERO, globals(), dtypes=("float64",))),
+        *prefixed("at_zero_32", rows_of(AT_ZERO, globals(), dtypes=("float32",))),
+        *prefixed("at_zero_half", rows_of(AT_ZERO, globals(), dtypes=HALF)),
+        *(
+            row
+            for dtype in (*BOTH, "bfloat16")
+            for row in prefixed(dtype, rows_of(SELDOM, globals(), dtypes=(dtype,)))
+        ),
+        *prefixed("in_float64", rows_of(IN_FLOAT64, globals(), dtypes=(*BOTH, *HALF))),
+    ],
+    "at_zero_32_square_wrong_by_division",
+    "at_zero_32_product_right",
+    "bfloat16_softplus_wrong_saturated",
+    "bfloat16_sin_wrong_between",
+    "float32_largest_wrong_of_ties",
+    "float32_log1p_wrong_series",
+)
