@@ -25,6 +25,7 @@ from gradcheck_cli.tensorflow_backend.traces.state import (
     LARGE_POINT,
     at_values,
     call_once,
+    count_stacks,
     find_written,
     is_mappable,
     restoring_call,
@@ -78,8 +79,7 @@ class Batched:
         batched_indices = tuple(sorted(batch))
         stacks = [batch[index] for index in batched_indices]
         count, sizes = len(stacks[0]), [math.prod(self.arguments[index][1]) for index in batched_indices]
-        # One op repeats the arguments before the last one that moves for each point.
-        repeated = self.arguments[: batched_indices[-1]] if self.is_mappable else []
+        repeated = self.arguments[: self._count_stacks(batched_indices)] if self.is_mappable else []
         widest = max([result_size, *sizes, *(math.prod(shape) for _, shape in repeated), 1])
         if not count or 0 in sizes or widest >= LARGE_POINT or self._needs_single_calls:
             return self._run_one_by_one(batched_indices, stacks)
@@ -124,6 +124,9 @@ class Batched:
     def is_mappable(self) -> bool:
         """Whether one op may call the function in a loop; compiled functions are called directly."""
         return self.compiled is None and not self._needs_single_calls and is_mappable(self.function)
+
+    def _count_stacks(self, batched_indices: tuple[int, ...]) -> int:
+        return count_stacks([shape for _, shape in self.arguments], batched_indices[-1] + 1)
 
     def _try_one_op(
         self, batched_indices: tuple[int, ...], blocks: list[list[Stack]]
@@ -174,9 +177,9 @@ class Batched:
             else tf.raw_ops.BroadcastTo(
                 input=self._base_argument(index), shape=[count, *self.arguments[index][1]]
             )
-            for index in range(batched_indices[-1] + 1)
+            for index in range(self._count_stacks(batched_indices))
         ]
-        rest = [self._base_argument(index) for index in range(batched_indices[-1] + 1, len(self.arguments))]
+        rest = [self._base_argument(index) for index in range(len(tensors), len(self.arguments))]
         return [
             dtypes.widen(value.numpy()) for value in private_graphs.map_flat(self.function, tensors, rest)
         ]
