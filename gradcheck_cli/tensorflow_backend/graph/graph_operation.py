@@ -45,6 +45,7 @@ class GraphFacts(OpFacts):
 
     traced: TracedCase = field(kw_only=True)
     runs: GraphRuns = field(kw_only=True)
+    _stops: dict[int, list[Any]] = field(default_factory=dict, init=False)  # by output
 
     # Its tensors.
 
@@ -167,17 +168,20 @@ class GraphFacts(OpFacts):
         One that an input moves through integers alone (an argmax, an index) changes no derivative by it.
         """
         opened = self.traced.declared.with_open_stops
-        trace, starts = opened.forward, opened.starts(input_index)
-        stops: list[Any] = []
-        if any(op.type in STOPS for op in trace.function.graph.get_operations()):  # in few models
-            between = set(graph_path.ops_between(starts, [trace.outputs[output]]))
-            moved = graph_path.moved_by(starts, (), stops=True)
-            stops = [
-                tensor
-                for tensor in frozen.stops_among(starts, trace.backprop_starts)
-                if tensor.op in between and id(tensor.op.inputs[0]) in moved
-            ]
-        return {stop.key: stop.place for stop in _describe_stops(opened, stops)}
+        stops = self._stops_before(opened, output)
+        moved = graph_path.moved_by(opened.starts(input_index), (), stops=True) if stops else set()
+        moving = [tensor for tensor in stops if id(tensor.op.inputs[0]) in moved]
+        return {stop.key: stop.place for stop in _describe_stops(opened, moving)}
+
+    def _stops_before(self, opened: TracedCase, output: int) -> list[Any]:
+        """Return the tensors of the `stop_gradient`s that backpropagation meets and an output depends on."""
+        trace = opened.forward
+        if output not in self._stops:
+            met = [op for op in graph_path.ops_met(trace.backprop_starts) if op.type in STOPS]
+            before = set(graph_path.ops_before([trace.outputs[output]]) if met else ())
+            tensors = [op.outputs[0] for op in met if op in before]
+            self._stops[output] = sorted(tensors, key=lambda tensor: str(tensor.name))
+        return self._stops[output]
 
     def closed(self, output: int, input_index: int) -> list[str]:
         """Return the ops between an input and an output whose inner `stop_gradient` can't be held."""
