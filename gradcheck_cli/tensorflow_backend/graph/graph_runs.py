@@ -73,6 +73,7 @@ class Batched:
     # its loops in a graph, which serve every point, by the arguments that they take stacks of
     loops: dict[tuple[int, ...], Any] = field(default_factory=dict)
     _tensors: dict[int, Any] = field(default_factory=dict)
+    _alone: dict[int, Any] = field(default_factory=dict)  # the same, as stacks of one
 
     def __call__(self, batch: Mapping[int, Stack], result_size: int) -> list[Array]:
         """Evaluate; `batch` maps argument indices to stacks of wide values; a row has `result_size`."""
@@ -174,9 +175,7 @@ class Batched:
         tensors = [
             self._stack(index, stack_of[index])
             if index in stack_of
-            else tf.raw_ops.BroadcastTo(
-                input=self._base_argument(index), shape=[count, *self.arguments[index][1]]
-            )
+            else self._repeated(index, count)
             for index in range(self._count_stacks(batched_indices))
         ]
         rest = [self._base_argument(index) for index in range(len(tensors), len(self.arguments))]
@@ -222,6 +221,15 @@ class Batched:
         dtype, shape = self.arguments[index]
         values = stack.points().reshape(-1, *shape) if isinstance(stack, Moves) else stack
         return tf.constant(dtypes.narrow(values, dtype), dtype)
+
+    def _repeated(self, index: int, count: int) -> Any:
+        """Return an argument at the base point, stacked; that for a single point, as Python needs, is kept."""
+        if count > 1:
+            shape = [count, *self.arguments[index][1]]
+            return tf.raw_ops.BroadcastTo(input=self._base_argument(index), shape=shape)
+        if index not in self._alone:
+            self._alone[index] = tf.raw_ops.ExpandDims(input=self._base_argument(index), axis=0)
+        return self._alone[index]
 
     def _base_argument(self, index: int) -> Any:
         """Return an argument at the base point, made once: making a large one may cost more than a point."""
