@@ -8,6 +8,7 @@ from gradcheck_cli import check
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.tensorflow_backend.graph import graph_runs
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched
+from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.traces import state
 
 
@@ -223,19 +224,20 @@ def test_a_point_at_which_an_output_changes_its_shape_is_refused(case_of, modes,
     )
 
 
-@pytest.mark.parametrize(("size", "counts"), [(3, {2}), (state._FEW_NUMBERS, {1, 2})])
+@pytest.mark.parametrize(("size", "counts"), [(3, {2}), (private_graphs._CHEAP, {1, 2})])
 def test_few_numbers_are_repeated_so_that_a_function_is_prepared_once(monkeypatch, size, counts):
-    stacked, map_flat = set(), state.private_graphs.map_flat
+    stacked, map_defun = set(), tf.raw_ops.MapDefun
 
-    def watched(function, stacks, constants):
-        stacked.add(len(stacks))
-        return map_flat(function, stacks, constants)
+    def watched(*, arguments, **others):
+        stacked.add(len(arguments))
+        return map_defun(arguments=arguments, **others)
 
-    monkeypatch.setattr(state.private_graphs, "map_flat", watched)
+    monkeypatch.setattr(tf.raw_ops, "MapDefun", watched)
+    monkeypatch.setattr(state, "LARGE_POINT", 10**9)
+    monkeypatch.setattr(graph_runs, "LARGE_POINT", 10**9)
     function = batched(lambda x, y: x * y, (size,), (size,))
     for index in (0, 1):
-        np.testing.assert_array_equal(function({index: points(size)}, size)[0], points(size))
-    np.testing.assert_array_equal(function.once()[0], np.ones(size))
+        np.testing.assert_array_equal(function({index: points(size, rows=2)}, size)[0], points(size, rows=2))
     assert stacked == counts
 
 

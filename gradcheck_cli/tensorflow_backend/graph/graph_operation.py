@@ -27,7 +27,6 @@ from gradcheck_cli.tensorflow_backend.graph.graph_runs import GraphRuns
 from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, TracedCase
 from gradcheck_cli.tensorflow_backend.graph_path import STOP, STOPS
 from gradcheck_cli.tensorflow_backend.private import private_gradients
-from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
 from gradcheck_cli.tensorflow_backend.traces.state import (
     GRAPH,
@@ -157,9 +156,9 @@ class GraphFacts(OpFacts):
         indices = range(declared.at.count + len(trace.handles))
         starts = [tensor for index in indices for tensor in declared.starts(index)]
         starts = [tensor for tensor in starts if tensor.dtype.is_floating or tensor.dtype.is_complex]
-        met = {id(tensor) for tensor in frozen.stops_among(starts, trace.backprop_starts)}
-        between = graph_path.ops_between(starts, list(trace.outputs))
-        stops = [op for op in between if op.type in STOPS and id(op.outputs[0]) not in met]
+        met = set(graph_path.ops_met(trace.backprop_starts))
+        between = graph_path.ops_between(starts, trace.outputs)
+        stops = [op for op in between if op.type in STOPS and op not in met]
         return tuple(dict.fromkeys(Stop.of(op).place for op in stops))
 
     def stops_between(self, output: int, input_index: int) -> dict[str, str]:

@@ -25,7 +25,6 @@ from gradcheck_cli.tensorflow_backend.traces.state import (
     LARGE_POINT,
     at_values,
     call_once,
-    count_stacks,
     find_written,
     is_mappable,
     restoring_call,
@@ -73,14 +72,14 @@ class Batched:
     # its loops in a graph, which serve every point, by the arguments that they take stacks of
     loops: dict[tuple[int, ...], Any] = field(default_factory=dict)
     _tensors: dict[int, Any] = field(default_factory=dict)
-    _alone: dict[int, Any] = field(default_factory=dict)  # the same, as stacks of one
 
     def __call__(self, batch: Mapping[int, Stack], result_size: int) -> list[Array]:
         """Evaluate; `batch` maps argument indices to stacks of wide values; a row has `result_size`."""
         batched_indices = tuple(sorted(batch))
         stacks = [batch[index] for index in batched_indices]
         count, sizes = len(stacks[0]), [math.prod(self.arguments[index][1]) for index in batched_indices]
-        repeated = self.arguments[: self._count_stacks(batched_indices)] if self.is_mappable else []
+        # One op repeats the arguments before the last one that moves for each point.
+        repeated = self.arguments[: batched_indices[-1]] if self.is_mappable else []
         widest = max([result_size, *sizes, *(math.prod(shape) for _, shape in repeated), 1])
         if not count or 0 in sizes or widest >= LARGE_POINT or self._needs_single_calls:
             return self._run_one_by_one(batched_indices, stacks)
@@ -125,9 +124,6 @@ class Batched:
     def is_mappable(self) -> bool:
         """Whether one op may call the function in a loop; compiled functions are called directly."""
         return self.compiled is None and not self._needs_single_calls and is_mappable(self.function)
-
-    def _count_stacks(self, batched_indices: tuple[int, ...]) -> int:
-        return count_stacks([shape for _, shape in self.arguments], batched_indices[-1] + 1)
 
     def _try_one_op(
         self, batched_indices: tuple[int, ...], blocks: list[list[Stack]]
@@ -175,10 +171,12 @@ class Batched:
         tensors = [
             self._stack(index, stack_of[index])
             if index in stack_of
-            else self._repeated(index, count)
-            for index in range(self._count_stacks(batched_indices))
+            else tf.raw_ops.BroadcastTo(
+                input=self._base_argument(index), shape=[count, *self.arguments[index][1]]
+            )
+            for index in range(batched_indices[-1] + 1)
         ]
-        rest = [self._base_argument(index) for index in range(len(tensors), len(self.arguments))]
+        rest = [self._base_argument(index) for index in range(batched_indices[-1] + 1, len(self.arguments))]
         return [
             dtypes.widen(value.numpy()) for value in private_graphs.map_flat(self.function, tensors, rest)
         ]
@@ -221,15 +219,6 @@ class Batched:
         dtype, shape = self.arguments[index]
         values = stack.points().reshape(-1, *shape) if isinstance(stack, Moves) else stack
         return tf.constant(dtypes.narrow(values, dtype), dtype)
-
-    def _repeated(self, index: int, count: int) -> Any:
-        """Return an argument at the base point, stacked; that for a single point, as Python needs, is kept."""
-        if count > 1:
-            shape = [count, *self.arguments[index][1]]
-            return tf.raw_ops.BroadcastTo(input=self._base_argument(index), shape=shape)
-        if index not in self._alone:
-            self._alone[index] = tf.raw_ops.ExpandDims(input=self._base_argument(index), axis=0)
-        return self._alone[index]
 
     def _base_argument(self, index: int) -> Any:
         """Return an argument at the base point, made once: making a large one may cost more than a point."""

@@ -8,7 +8,6 @@ step to the next. So a gradient that counts its calls is found to differ from ca
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -201,23 +200,6 @@ def is_mappable(function: Any) -> bool:
     return _MAPPABLE[function]
 
 
-# All arguments are repeated for each point if they have no more elements than this together.
-_FEW_NUMBERS = 1024
-
-
-def count_stacks(shapes: Sequence[Sequence[int]], least: int) -> int:
-    """Return how many of a function's arguments one op takes as stacks: the first ones, or all.
-
-    TensorFlow prepares the function anew for each such number, in a millisecond for every 50 ops. To repeat a
-    few numbers for each point takes less.
-
-    Args:
-        shapes: of all arguments.
-        least: the number of those up to the last one that moves.
-    """
-    return len(shapes) if sum(map(math.prod, shapes)) <= _FEW_NUMBERS else least
-
-
 def call_once(function: Any, tensors: Sequence[Any]) -> list[Any]:
     """Call a traced function at one point, restore its state, and return the values, in NumPy's form.
 
@@ -231,9 +213,8 @@ def call_once(function: Any, tensors: Sequence[Any]) -> list[Any]:
     is_small = all(size is not None and size < LARGE_POINT for size in sizes)
     if tensors and is_small and is_mappable(function):
         with contextlib.suppress(tf.errors.OpError):  # a call may succeed: it prepares the graph first
-            count = count_stacks([tensor.shape for tensor in tensors], 1)
-            stacks = [tf.raw_ops.ExpandDims(input=tensor, axis=0) for tensor in tensors[:count]]
-            stacked = private_graphs.map_flat(function, stacks, tensors[count:])
+            stack = tf.raw_ops.ExpandDims(input=tensors[0], axis=0)
+            stacked = private_graphs.map_flat(function, [stack], tensors[1:])
             if all(value.shape[0] for value in stacked):
                 return [value.numpy()[0] for value in stacked]
     values = restoring_call(function)(tensors)
