@@ -218,6 +218,26 @@ def test_random_knots_kinks_jumps_and_stairs_accuse_nobody_and_hide_nothing(kind
         assert all(run(function, point, slope).verdict[0, 0] not in GREEN for slope in wrong), (point, right)
 
 
+@pytest.mark.parametrize(
+    ("kink", "size", "distance"),
+    [(1.709, 15.006, 2.014e-11), (1.32146, 39.694, -3.7756e-9), (0.62036, 430.5, 2.58e-12), (1.5, 5, -1e-10)],
+)
+def test_the_mean_of_both_sides_is_no_slope_where_noise_hides_the_kink(kink, size, distance):
+    """Closer to the point, the short steps are all noise, and those that settle lie across the kink."""
+    found, point = Counter(), kink + distance
+    for share in np.geomspace(1e-7, 1e-4, 30):
+
+        def function(x, share=share):
+            return size * (np.exp(x) + share * np.abs(x - kink))
+
+        right = size * (np.exp(point) + share * np.sign(distance))
+        assert run(function, point, right).verdict[0, 0] != Verdict.MISMATCH
+        found[run(function, point, right - 2.5 * size * share * np.sign(distance)).verdict[0, 0]] += (
+            share > 1e-5
+        )
+    assert found[Verdict.MISMATCH] == found.total()
+
+
 def test_the_table_runs_on_the_same_functions_as_the_truth():
     assert all(
         np.isfinite(row.function(NUMPY, np.array([row.point]))).all()

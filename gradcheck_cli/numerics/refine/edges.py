@@ -113,7 +113,9 @@ class Stairs:
             mine[which[other.is_even]] = its[other.is_even]
 
 
-def find_departure(series: Series, slope: Float, uncertainty: Float, noise: Float) -> Departure:
+def find_departure(
+    series: Series, slope: Float, uncertainty: Float, noise: Float, *, by_sides: np.ndarray | bool = False
+) -> Departure:
     """Find the first rung that disagrees with a slope, and how the disagreement grows.
 
     Args:
@@ -121,6 +123,8 @@ def find_departure(series: Series, slope: Float, uncertainty: Float, noise: Floa
         slope: (e,) the slope.
         uncertainty: (e,) and its bound.
         noise: (e,) bound on the error of a value, where it was measured.
+        by_sides: (e,) whether the slopes of both sides count, since f is flat, and a gradient isn't zero. The
+            central differences of an even function are zero at any step.
     """
     at = series.at
     edge = np.full(slope.shape, Edge.NONE, dtype=np.int8)
@@ -129,6 +133,8 @@ def find_departure(series: Series, slope: Float, uncertainty: Float, noise: Floa
     with np.errstate(all="ignore"):
         blur = uncertainty + at.noise * np.maximum(noise / at.error, 1.0)
         away = np.abs(at.slope - slope)
+        # Halved, as if one side alone moved: then they are as noisy as the central ones.
+        away = np.where(by_sides, 0.5 * np.fmax(np.abs(at.up), np.abs(at.down)), away)
         for k in range(1, at.slope.shape[0]):
             # A one-sided slope errs by h where both sides err by h^2: compare like with like.
             is_usable = at.is_usable[k] & at.is_usable[k - 1] & (at.is_central[k] == at.is_central[k - 1])

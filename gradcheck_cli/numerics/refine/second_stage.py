@@ -31,7 +31,7 @@ from gradcheck_cli.numerics.refine.edges import (
     find_stairs,
 )
 from gradcheck_cli.numerics.refine.series import RATIO, Elements, sample
-from gradcheck_cli.numerics.refine.slopes import Resolution, resolve
+from gradcheck_cli.numerics.refine.slopes import Resolution, is_bent, resolve
 from gradcheck_cli.numerics.shared_limits import (
     BOUND_PER_SIGMA,
     DIGITS,
@@ -195,9 +195,9 @@ def _sample_into(
                 is_rough[which] = ~is_clear & ~new.is_flat & (is_noisy | ~np.isfinite(new.uncertainty))
                 is_better |= is_clear & (np.abs(new.slope - old.slope) > new.uncertainty + old.uncertainty)
             # A slope that changes from one step to the next, and is constant closer to the point, is no kink
-            # at this point.
+            # at this point. It isn't constant if both sides differ as before at the steps that show it.
             width = KNOWN * (old.high - old.low)
-            is_straight = ~new.is_kink & (new.uncertainty <= width)
+            is_straight = ~new.is_kink & (new.uncertainty <= width) & ~is_bent(series, new.uncertainty, width)
             # A function that doesn't move at all there is one side of a relu, or rounded: exp(x) - 1 is 0
             # below 1e-16. It is rounded if neither side of the kink, nor what lies between them, is level.
             is_straight &= ~new.is_flat | ((old.low <= width) & (old.high >= -width))
@@ -311,7 +311,7 @@ def confirm(problem: Problem, sampled: Elements, refined: Refined, analytic: Flo
     on_trust = passes & ((resolution.is_flat & (analytic == 0)) | (resolution.depth > 0))
     unseen = np.flatnonzero((fails | on_trust) & (departure.edge == Edge.NONE))
     if unseen.size:
-        _look_further(problem, sampled, unseen, resolution)
+        _look_further(problem, sampled, unseen, resolution, fails & resolution.is_flat)
     # A flat part may hide a slope of 4u|f| over its width, and then belongs to the slope beyond it. If this
     # is less than a thousandth of that slope, it isn't hidden here: the edge is a kink. Nor does it matter if
     # an uncertainty as large doesn't.
@@ -377,7 +377,9 @@ def _is_undone(
     return np.asarray(is_undone)
 
 
-def _look_further(problem: Problem, sampled: Elements, which: np.ndarray, resolution: Resolution) -> None:
+def _look_further(
+    problem: Problem, sampled: Elements, which: np.ndarray, resolution: Resolution, by_sides: np.ndarray
+) -> None:
     """Find the edges of functions that are straight as far as was seen; there may be none.
 
     A flat function is followed further: the intermediate value that absorbs its movement may be far larger
@@ -393,8 +395,8 @@ def _look_further(problem: Problem, sampled: Elements, which: np.ndarray, resolu
         for series in sample(problem, sampled.take(alike), scale, rungs, int(depth)):
             here = alike[series.which]
             noise = resolution.noise[here] * np.abs(series.base)
-            departure = find_departure(series, resolution.slope[here], resolution.uncertainty[here], noise)
-            resolution.departure.put(here, departure)
+            known = resolution.slope[here], resolution.uncertainty[here], noise
+            resolution.departure.put(here, find_departure(series, *known, by_sides=by_sides[here]))
     edge = resolution.departure.edge
     edge[which[edge[which] == Edge.NONE]] = Edge.GRADUAL  # straight all the way
 

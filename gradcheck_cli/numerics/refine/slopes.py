@@ -168,13 +168,16 @@ def _settle_louder(series: Series, settled: Settled) -> tuple[Settled, Float]:
         agrees = np.abs(again.slope - settled.slope) <= NEARBY * settled.uncertainty
         gains = is_blunt & (again.uncertainty < KNOWN * settled.uncertainty) & agrees
     use = np.isfinite(again.uncertainty) & (is_open | gains)
-    return settled.where(use, again), np.where(use, louder, noise)
+    return settled.where(use, again), np.where(use & is_open, louder, noise)
 
 
 def _settle_slope(series: Series) -> Settled:
     """Settle central differences, or those of the sides where they know better."""
-    at = series.at
-    central = settle(at.slope, at.noise, at.is_central, series.sentinels)
+    at, noise = series.at, series.at.noise.copy()
+    # A function that is rounded to multiples of its grain inside errs by half of that per value.
+    with np.errstate(all="ignore"):
+        noise[series.sentinels :] += 0.5 * series.grain / series.step[series.sentinels :]
+    central = settle(at.slope, noise, at.is_central, series.sentinels)
     sides = _join_sides(series)
     return central.where(sides.uncertainty < central.uncertainty, sides)
 
@@ -267,6 +270,19 @@ def _have_two_slopes(at: Differences) -> Mask:
     """Say at which steps the slopes of both sides differ by more than noise."""
     with np.errstate(invalid="ignore"):
         return np.asarray(at.is_central & (np.abs(at.jump) > _APART * at.noise))
+
+
+def is_bent(series: Series, uncertainty: Float, bend: Float) -> Mask:
+    """Say whether both sides' slopes differ by more than `bend` at the shortest step that may be so certain.
+
+    Across a kink, the slopes of both sides have a mean, on which central differences settle. Noise hides
+    the kink at shorter steps, and then the mean looks like the slope there.
+    """
+    at = series.at
+    with np.errstate(invalid="ignore"):
+        shows = at.is_central & (at.noise <= uncertainty)
+        shortest = np.argmax(shows, axis=0), np.arange(bend.size)
+        return np.asarray(shows.any(axis=0) & (np.abs(at.jump[shortest]) > bend))
 
 
 def _local(series: Series, slope: Float) -> tuple[Float, Float, Mask]:
