@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 import gradcheck_cli
-from gradcheck_cli.checking.ops import random_rounding
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.load import load_mapping
@@ -271,11 +270,3 @@ def test_what_differences_leave_open_isnt_said_to_be_open_for_rounding():
     pair = judged(noisy_near_one, [1 + 1e-12, 2.0, 3.0, 4.0])
     assert pair.undecided == "unresolved"  # the slope changes within any step that shows it
     assert "within measured rounding" not in pair.numbers.decided_by
-
-
-def test_noise_is_what_no_smooth_curve_explains():
-    places, generator = random_rounding._PLACES[:, None], np.random.default_rng(3)
-    noise = 1e-9 * generator.normal(size=(len(places), 2000))
-    found = random_rounding._noise(np.exp(places / 1000) + noise)
-    np.testing.assert_allclose(np.sqrt(np.mean(found**2)), 1e-9, rtol=0.05)
-    assert not random_rounding._noise(np.where(np.arange(16) == 3, np.inf, 1.0)[:, None]).any()

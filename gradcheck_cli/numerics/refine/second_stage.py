@@ -100,7 +100,9 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
     refined: Refined | None = None
     for this_round in (*_plan_rounds(problem), None):
         if this_round is not None:
-            is_open = open_now | doubted if this_round.is_own else open_now & ~_is_settled(problem, resolution)
+            is_open = (
+                open_now | doubted if this_round.is_own else open_now & ~_is_settled(problem, resolution)
+            )
             chosen = np.flatnonzero(is_open & this_round.is_for(resolution, sampled.columns))
             if refined is not None and not chosen.size:
                 continue
