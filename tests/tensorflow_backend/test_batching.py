@@ -224,7 +224,7 @@ def test_a_point_at_which_an_output_changes_its_shape_is_refused(case_of, modes,
     )
 
 
-@pytest.mark.parametrize(("size", "counts"), [(3, {2}), (private_graphs._CHEAP, {1, 2})])
+@pytest.mark.parametrize(("size", "counts"), [(3, {2}), (private_graphs.CHEAPLY_REPEATED, {1, 2})])
 def test_few_numbers_are_repeated_so_that_a_function_is_prepared_once(monkeypatch, size, counts):
     stacked, map_defun = set(), tf.raw_ops.MapDefun
 

@@ -347,7 +347,7 @@ def has_one_device() -> bool:
 
 # A function is prepared anew for each number of stacks, in a millisecond for every 50 ops. To repeat so many
 # elements takes no longer.
-_CHEAP = 2**18
+CHEAPLY_REPEATED = 2**18
 
 
 def map_flat(function: Any, stacks: Sequence[Any], constants: Sequence[Any]) -> list[Any]:
@@ -365,7 +365,7 @@ def map_flat(function: Any, stacks: Sequence[Any], constants: Sequence[Any]) -> 
     """
     count = len(stacks[0])
     clock.add_work(calls=1, points=count)
-    if count * sum(constant.shape.num_elements() for constant in constants) <= _CHEAP:
+    if count * sum(constant.shape.num_elements() for constant in constants) <= CHEAPLY_REPEATED:
         repeated = [
             tf.raw_ops.BroadcastTo(input=constant, shape=[count, *constant.shape]) for constant in constants
         ]
