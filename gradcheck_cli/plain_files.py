@@ -97,12 +97,16 @@ def short_path(file: str) -> str:
 
     Absolute paths would put a machine's folders into messages and reports.
     """
+    return _path_from(Path.cwd(), file)
+
+
+@cache
+def _path_from(here: Path, file: str) -> str:
     path = Path(file)
     for mark in PACKAGES:
         if mark in path.parts:
             after = len(path.parts) - path.parts[::-1].index(mark)
             return str(Path(*path.parts[after:]))
-    here = Path.cwd()
     for candidate in (path, path.resolve()):
         if candidate.is_relative_to(here):
             return str(candidate.relative_to(here))

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from types import FrameType
 
@@ -338,6 +339,7 @@ def run_in_workers(  # noqa: PLR0913 (what runs, where, and what is made of it)
     )
 
 
+@cache
 def _installed_version(package: str) -> str:
     """Return an installed package's version without importing it; empty where it isn't installed."""
     try:

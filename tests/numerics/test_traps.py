@@ -48,6 +48,12 @@ def test_intermediate_much_larger_than_the_output_is_undecided_in_float32(analyt
     assert found.reason[0, 0] == Reason.STAIRCASE
 
 
+def test_no_steps_are_taken_that_show_no_more_of_stairs():
+    found = run(lambda x: np.sin(x) + np.round(x * 100) / 100, 0.71, np.cos(0.71) + 1)
+    assert found.reason[0, 0] == Reason.STAIRCASE
+    assert found.evaluations < 250  # 357, with three rounds closer to the point and one farther away
+
+
 def test_slope_below_the_first_pass_does_not_pass_as_flat():
     assert run(lambda x: 1 + 1e-12 * x, 1.0, 0.0).verdict[0, 0] != PASS
 

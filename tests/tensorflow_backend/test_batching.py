@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from gradcheck_cli import check
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.tensorflow_backend.graph import graph_runs
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched
+from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.traces import state
 
 
@@ -220,3 +222,29 @@ def test_a_point_at_which_an_output_changes_its_shape_is_refused(case_of, modes,
     assert op.facts.refusal.startswith(
         "an output's shape changes as the inputs' values do (boolean_mask, unique"
     )
+
+
+@pytest.mark.parametrize(("size", "counts"), [(3, {2}), (private_graphs.CHEAPLY_REPEATED, {1, 2})])
+def test_few_numbers_are_repeated_so_that_a_function_is_prepared_once(monkeypatch, size, counts):
+    stacked, map_defun = set(), tf.raw_ops.MapDefun
+
+    def watched(*, arguments, **others):
+        stacked.add(len(arguments))
+        return map_defun(arguments=arguments, **others)
+
+    monkeypatch.setattr(tf.raw_ops, "MapDefun", watched)
+    monkeypatch.setattr(state, "LARGE_POINT", 10**9)
+    monkeypatch.setattr(graph_runs, "LARGE_POINT", 10**9)
+    function = batched(lambda x, y: x * y, (size,), (size,))
+    for index in (0, 1):
+        np.testing.assert_array_equal(function({index: points(size, rows=2)}, size)[0], points(size, rows=2))
+    assert stacked == counts
+
+
+def test_no_seed_is_set_while_a_case_runs_whose_module_is_imported(monkeypatch):
+    """TensorFlow forgets all that it has prepared wherever a seed is set."""
+    seeds, set_seed = [], tf.random.set_seed
+    monkeypatch.setattr(tf.random, "set_seed", lambda seed: seeds.append(seed) or set_seed(seed))
+    spec = {"op": "tanh", "forward": "tensorflow:tanh", "inputs": {"x": {"shape": [3]}}}
+    assert check(spec)
+    assert len(seeds) == 1  # before the forward is called for the first time

@@ -48,16 +48,15 @@ def rounding_of(
 _SPACING = 2.0**-12
 _PLACES = np.random.default_rng(0).uniform(1.0, 8.0, 16)
 _DEGREE = 5
-_SMOOTH = np.linalg.qr(np.vander(_PLACES - 4.5, _DEGREE + 1))[0]
+_ROUGH = np.linalg.qr(np.vander(_PLACES - 4.5, _DEGREE + 1), mode="complete")[0][:, _DEGREE + 1 :]
 
 
 def _noise(values: Float) -> Float:
     """Estimate the standard deviation of the noise of values at the points, (points, ...)."""
     with np.errstate(invalid="ignore", over="ignore"):
-        moved = values - values[0]
-        left = moved - np.tensordot(_SMOOTH, np.tensordot(_SMOOTH.T, moved, 1), 1)
-        freedom = len(_PLACES) - _DEGREE - 1
-        return np.asarray(np.nan_to_num(np.sqrt(np.sum(left * left, axis=0) / freedom)))
+        left = np.tensordot(_ROUGH.T, values - values[0], 1)
+        noise = np.sqrt(np.einsum("i...,i...->...", left, left) / len(left))
+        return np.asarray(np.where(np.isfinite(noise), noise, 0.0))
 
 
 def _rounding_of_black_box(op: Operation, output: int, upstream: Float, seed: int) -> dict[int, Float]:

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -128,9 +128,15 @@ def default_paths(start: Path | None = None, settings: Settings | None = None) -
     return tuple(os.path.relpath(settings.file.parent / path, start) for path in specs)
 
 
+@cache
+def _parse(content: bytes) -> dict[str, Any]:
+    """Parse TOML, once: each call of `assert_gradients` asks what the file says now."""
+    return tomllib.loads(content.decode())
+
+
 def _table_of(file: Path) -> dict[str, Any] | None:
     try:
-        content = tomllib.loads(read_plain(file, _LIMIT).decode())
+        content = _parse(read_plain(file, _LIMIT))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{file}: can't be read as TOML: {error}") from error
     tool = content.get("tool")

@@ -100,7 +100,9 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
     refined: Refined | None = None
     for this_round in (*_plan_rounds(problem), None):
         if this_round is not None:
-            is_open = open_now | doubted if this_round.is_own else open_now
+            is_open = (
+                open_now | doubted if this_round.is_own else open_now & ~_is_settled(problem, resolution)
+            )
             chosen = np.flatnonzero(is_open & this_round.is_for(resolution, sampled.columns))
             if refined is not None and not chosen.size:
                 continue
@@ -155,6 +157,16 @@ def _is_small(problem: Problem) -> np.ndarray:
     return np.asarray(own_scale(problem.sampler.point, problem.step_scale) < problem.step_scale)
 
 
+def _is_settled(problem: Problem, resolution: Resolution) -> np.ndarray:
+    """Say which elements are on stairs of which steps closer to the point show no more.
+
+    A tread there is as flat, or bends as before. Below float64, whose few digits made the stairs, nothing
+    else shows more, either.
+    """
+    is_shown = (resolution.departure.edge == Edge.LATER) | (problem.working is not FLOAT64)
+    return np.asarray(is_shown & (resolution.reason == Reason.STAIRCASE) & ~resolution.is_kink)
+
+
 def _sample_into(
     problem: Problem, sampled: Elements, chosen: np.ndarray, this_round: Round, resolution: Resolution
 ) -> np.ndarray:
@@ -175,10 +187,7 @@ def _sample_into(
             ~np.isfinite(old.uncertainty) & (np.isfinite(new.uncertainty) | (this_round.depth == 0))
         )
         with np.errstate(invalid="ignore"):
-            # Closer to the point, a tread is as flat, or bends as before, and shows no more of the stairs.
-            # Below float64, whose few digits made the stairs, nothing else shows more, either.
-            tells = ~new.is_flat & (old.departure.edge != Edge.LATER) & (problem.working is FLOAT64)
-            is_better &= tells | (old.reason != Reason.STAIRCASE)
+            is_better &= ~new.is_flat & ~_is_settled(problem, old) | (old.reason != Reason.STAIRCASE)
             is_clear = ~new.is_flat & (new.uncertainty <= KNOWN * np.abs(new.slope))
             # Closer to a jump, rounding may hide it. Beside a jump, there is a clear slope or none.
             is_better &= is_clear | new.is_flat | (old.reason != Reason.JUMP)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import itertools
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -173,7 +174,9 @@ class Binder:
     def _load(self, ref: FunctionRef | None, role: str) -> Callable[..., Any]:
         if ref is None:
             raise CaseFailedError("attribute", f"{role}: is missing.")
-        with seed_globals(self.case.seed):  # a module may make layers when it is imported
+        # A module may make layers when it is imported. A seed costs a new kernel for each op and function.
+        is_imported = ref.target.partition(":")[0] in sys.modules
+        with contextlib.nullcontext() if is_imported else seed_globals(self.case.seed):
             target = users_code.load(ref.target, role)
         owner = "" if role == "gradient" else users_code.owner_of_method(ref.target, target)
         is_factory = role == "forward" or (role == "reference" and takes_build_alone(target, self.case.code))

@@ -27,7 +27,6 @@ from gradcheck_cli.tensorflow_backend.graph.graph_runs import GraphRuns
 from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, TracedCase
 from gradcheck_cli.tensorflow_backend.graph_path import STOP, STOPS
 from gradcheck_cli.tensorflow_backend.private import private_gradients
-from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
 from gradcheck_cli.tensorflow_backend.traces.state import (
     GRAPH,
@@ -45,6 +44,7 @@ class GraphFacts(OpFacts):
 
     traced: TracedCase = field(kw_only=True)
     runs: GraphRuns = field(kw_only=True)
+    _stops: dict[int, list[Any]] = field(default_factory=dict, init=False)  # by output
 
     # Its tensors.
 
@@ -156,9 +156,9 @@ class GraphFacts(OpFacts):
         indices = range(declared.at.count + len(trace.handles))
         starts = [tensor for index in indices for tensor in declared.starts(index)]
         starts = [tensor for tensor in starts if tensor.dtype.is_floating or tensor.dtype.is_complex]
-        met = {id(tensor) for tensor in frozen.stops_among(starts, trace.backprop_starts)}
-        between = graph_path.ops_between(starts, list(trace.outputs))
-        stops = [op for op in between if op.type in STOPS and id(op.outputs[0]) not in met]
+        met = set(graph_path.ops_met(trace.backprop_starts))
+        between = graph_path.ops_between(starts, trace.outputs)
+        stops = [op for op in between if op.type in STOPS and op not in met]
         return tuple(dict.fromkeys(Stop.of(op).place for op in stops))
 
     def stops_between(self, output: int, input_index: int) -> dict[str, str]:
@@ -167,17 +167,20 @@ class GraphFacts(OpFacts):
         One that an input moves through integers alone (an argmax, an index) changes no derivative by it.
         """
         opened = self.traced.declared.with_open_stops
-        trace, starts = opened.forward, opened.starts(input_index)
-        stops: list[Any] = []
-        if any(op.type in STOPS for op in trace.function.graph.get_operations()):  # in few models
-            between = set(graph_path.ops_between(starts, [trace.outputs[output]]))
-            moved = graph_path.moved_by(starts, (), stops=True)
-            stops = [
-                tensor
-                for tensor in frozen.stops_among(starts, trace.backprop_starts)
-                if tensor.op in between and id(tensor.op.inputs[0]) in moved
-            ]
-        return {stop.key: stop.place for stop in _describe_stops(opened, stops)}
+        stops = self._stops_before(opened, output)
+        moved = graph_path.moved_by(opened.starts(input_index), (), stops=True) if stops else set()
+        moving = [tensor for tensor in stops if id(tensor.op.inputs[0]) in moved]
+        return {stop.key: stop.place for stop in _describe_stops(opened, moving)}
+
+    def _stops_before(self, opened: TracedCase, output: int) -> list[Any]:
+        """Return the tensors of the `stop_gradient`s that backpropagation meets and an output depends on."""
+        trace = opened.forward
+        if output not in self._stops:
+            met = [op for op in graph_path.ops_met(trace.backprop_starts) if op.type in STOPS]
+            before = set(graph_path.ops_before([trace.outputs[output]]) if met else ())
+            tensors = [op.outputs[0] for op in met if op in before]
+            self._stops[output] = sorted(tensors, key=lambda tensor: str(tensor.name))
+        return self._stops[output]
 
     def closed(self, output: int, input_index: int) -> list[str]:
         """Return the ops between an input and an output whose inner `stop_gradient` can't be held."""

@@ -23,7 +23,7 @@ from gradcheck_cli.tensorflow_backend.binding.binder import Binder, Bound
 from gradcheck_cli.tensorflow_backend.binding.users_code import seed_globals
 from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.graph.second_order import Vjp
-from gradcheck_cli.tensorflow_backend.private import private_graphs
+from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
 from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientLog
 from gradcheck_cli.tensorflow_backend.traces.frozen import Held
 from gradcheck_cli.tensorflow_backend.traces.state import (
@@ -660,9 +660,12 @@ class TracedCase:
         """Call a part of the forward at the base point with earlier draws, if any; record what is held."""
         point, body_holds = self.at.tensors, self.forward.held.body_holds
         earlier_draws = self.state.draws.get(self._draws_key)
-        if earlier_draws is None and self.forward.held.draws:
-            # Each point has its own draw, whichever point is opened first.
-            for _ in range(self.sample):
+        if earlier_draws is None and (self.forward.held.draws or body_holds is not None):
+            # Each point has its own draw, whichever point is opened first. Setting a seed, whichever, makes
+            # new kernels, which begin again.
+            with private_state.restore_seed():
+                tf.random.set_seed(self.at.seed)
+            for _ in range(self.sample if self.forward.held.draws else 0):
                 restoring_call(function)(point)
         if body_holds is None:
             run = GRAPH.compile(function, prepare=bool(self.state.is_prepared))

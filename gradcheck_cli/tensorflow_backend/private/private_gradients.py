@@ -421,16 +421,16 @@ def _wrap_decorator(log: GradientLog, original: Any) -> Callable[..., Any]:
                 result = function(*inner, **keyed)
             finally:
                 depth -= 1
+            site = site_of(getattr(function, "__func__", function))
             # Backpropagation steps over a custom gradient that is called inside of another one's forward.
             why = _why_lost() if depth == 0 and _is_users(function) else ""
             if why:
-                site = site_of(getattr(function, "__func__", function))
                 log.lost[site] = log.lost.get(site, why) if why == _TAKEN_BY_NONE else why
             if not isinstance(result, tuple | list) or len(result) != 2:  # noqa: PLR2004 (results, gradient)
                 return result
             gradient = _require_gradients_of_variables(result[1])
             for each in (result[1], gradient):
-                _put(_BY_GRADIENT, each, site_of(getattr(function, "__func__", function)))
+                _put(_BY_GRADIENT, each, site)
             return result[0], gradient
 
         return original(noting, args, keywords)

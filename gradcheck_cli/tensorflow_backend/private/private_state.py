@@ -236,7 +236,7 @@ def ordered_before(op: Any) -> list[Any]:
 
 def ordered_after(op: Any) -> list[Any]:
     """Return the ops that use what an op has written to, immediately after it did."""
-    if not any(tensor.dtype == tf.resource for tensor in op.inputs):
+    if not op._control_outputs or not any(tensor.dtype == tf.resource for tensor in op.inputs):
         return []
     return [neighbour for neighbour in op._control_outputs if _writes_for(op, neighbour)]
 
