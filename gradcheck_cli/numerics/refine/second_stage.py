@@ -117,10 +117,8 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
             refined = _apply_tolerances(problem, doubtful, resolution, is_spent)
         open_now = refined.verdict == Verdict.INCONCLUSIVE
         is_small = is_small & (this_round is None or not this_round.is_own)
-        # Steps far beyond an input's own size may pass over a pole or a kink: lgamma at 1e-14 looks smooth
-        # there, and what remains of the pole looks like noise.
-        is_noisy = resolution.noise > OF_MANY_OPERATIONS * problem.unit[rows]
-        doubted = is_small & ((refined.verdict == Verdict.MISMATCH) | is_noisy)
+        # Steps far beyond an input's own size may pass over a pole or a kink.
+        doubted = is_small & (refined.verdict == Verdict.MISMATCH)
         # There may be a kink close to the point: closer still, one side's slope is the only one.
         open_now |= resolution.is_kink
         if not (open_now | doubted).any():
@@ -195,14 +193,10 @@ def _sample_into(
                 rounding = OF_MANY_OPERATIONS * series.unit * np.maximum(np.abs(series.base), series.size)
                 is_noisy = np.maximum(series.noise, series.middle_noise) > rounding
                 is_rough[which] = ~is_clear & ~new.is_flat & (is_noisy | ~np.isfinite(new.uncertainty))
-                is_better |= is_clear & (np.abs(new.slope - old.slope) > new.uncertainty + old.uncertainty)
             # A slope that changes from one step to the next, and is constant closer to the point, is no kink
             # at this point. It isn't constant if both sides differ as before at the steps that show it.
             width = KNOWN * (old.high - old.low)
             is_straight = ~new.is_kink & (new.uncertainty <= width) & ~is_bent(series, new.uncertainty, width)
-            # A function that doesn't move at all there is one side of a relu, or rounded: exp(x) - 1 is 0
-            # below 1e-16. It is rounded if neither side of the kink, nor what lies between them, is level.
-            is_straight &= ~new.is_flat | ((old.low <= width) & (old.high >= -width))
             is_better = np.where(old.is_kink, is_straight, is_better)
         new.depth[:] = this_round.depth
         resolution.put(which[is_better], new.take(is_better))
@@ -234,9 +228,7 @@ def _apply_tolerances(
     scale = row_scale(numeric, problem.weights)
     own, rounded = problem.size, problem.size_of_terms[rows]
     # Noise seen in one column is in the row's values, whichever input moves.
-    noise, bias = (
-        _spread_over_rows(each, elements, resolution) for each in (resolution.noise, resolution.bias)
-    )
+    noise = _spread_over_rows(elements, resolution)
     with np.errstate(all="ignore"):
         share = noise / BOUND_PER_SIGMA * own[rows] / np.maximum(own, scale)[rows]
         widened = np.minimum(DIGITS, NOISE_SHARE * share ** (2 / 3))
@@ -264,15 +256,15 @@ def _apply_tolerances(
         is_lost = is_spent & ~resolution.is_kink & (resolution.uncertainty <= floor)
         is_lost &= np.maximum(np.abs(analytic), np.abs(resolution.slope)) <= resolution.uncertainty
     allowed = np.where(is_lost, np.maximum(allowed, resolution.uncertainty), allowed)
-    verdict, reason = decide(resolution, analytic, allowed, bias, problem.unit[rows], problem.working)
+    verdict, reason = decide(resolution, analytic, allowed, noise, problem.unit[rows], problem.working)
     return Refined(resolution, verdict, reason, allowed, int((rtol > problem.rule.rtol).sum()))
 
 
-def _spread_over_rows(noise: Float, elements: Elements, resolution: Resolution) -> Float:
+def _spread_over_rows(elements: Elements, resolution: Resolution) -> Float:
     """Return the largest noise of each element's row; a kink has its own."""
     largest = np.zeros(int(elements.rows.max(initial=-1)) + 1)
-    np.maximum.at(largest, elements.rows, np.where(resolution.is_kink, 0.0, noise))
-    return np.asarray(np.maximum(noise, largest[elements.rows]))
+    np.maximum.at(largest, elements.rows, np.where(resolution.is_kink, 0.0, resolution.noise))
+    return np.asarray(np.maximum(resolution.noise, largest[elements.rows]))
 
 
 # The powers of two, over x's scale, up to which a flat function is followed: float32's range and more.
@@ -283,7 +275,6 @@ FURTHEST = 31
 class _Claims:
     """Elements, (e,), whose verdicts stairs could undo: which fail, their tolerances and gradients."""
 
-    sampled: Elements
     fails: np.ndarray
     allowed: Float
     analytic: Float
@@ -314,16 +305,9 @@ def confirm(problem: Problem, sampled: Elements, refined: Refined, analytic: Flo
     unseen = np.flatnonzero((fails | on_trust) & (departure.edge == Edge.NONE))
     if unseen.size:
         _look_further(problem, sampled, unseen, resolution, fails & resolution.is_flat)
-    # A flat part may hide a slope of 4u|f| over its width, and then belongs to the slope beyond it. If this
-    # is less than a thousandth of that slope, it isn't hidden here: the edge is a kink. Nor does it matter if
-    # an uncertainty as large doesn't.
-    with np.errstate(all="ignore"):
-        hides = 2 * OF_A_VALUE * problem.unit[rows] * size / departure.low
-        matters = ~(hides <= np.maximum(DIGITS * departure.beyond, PASS_REACH * refined.allowed))
-        is_hidden |= on_trust & resolution.is_flat & (departure.beyond > 0) & matters
     with np.errstate(all="ignore"):
         noise = np.maximum(OF_A_VALUE * problem.unit[rows], resolution.noise) * size
-    claims = _Claims(sampled, fails, refined.allowed, analytic)
+    claims = _Claims(fails, refined.allowed, analytic)
     on_zero = on_trust & resolution.is_flat & (departure.high > 0)
     is_abrupt = (departure.edge == Edge.ABRUPT) & (fails | passes)
     is_abrupt |= (departure.edge == Edge.LATER) & fails
@@ -347,15 +331,13 @@ def confirm(problem: Problem, sampled: Elements, refined: Refined, analytic: Flo
                 if uneven.size:
                     there = find_stairs(problem, sampled.take(which[uneven]), tread.take(uneven), further)
                     stairs.refine(uneven, there)
-            is_hidden[which] |= _is_undone(problem, resolution, which, stairs, claims)
+            is_hidden[which] |= _is_undone(resolution, which, stairs, claims)
     return is_hidden
 
 
-def _is_undone(
-    problem: Problem, resolution: Resolution, which: np.ndarray, stairs: Stairs, claims: _Claims
-) -> np.ndarray:
-    """Say which verdicts these stairs could undo, (w,); record them in `resolution`."""
-    sampled, fails, allowed, analytic = claims.sampled, claims.fails, claims.allowed, claims.analytic
+def _is_undone(resolution: Resolution, which: np.ndarray, stairs: Stairs, claims: _Claims) -> np.ndarray:
+    """Say which verdicts these stairs could undo, (w,); note those that don't matter in `resolution`."""
+    fails, allowed, analytic = claims.fails, claims.allowed, claims.analytic
     slope, departure = resolution.slope[which], resolution.departure
     with np.errstate(all="ignore"):  # a value that isn't finite is wrong on any stairs
         more = analytic[which] - slope
@@ -367,14 +349,10 @@ def _is_undone(
         is_bent = departure.edge[which] == Edge.LATER
         is_climb = is_bent & (stairs.is_even | (stairs.risers >= PATTERN))
         explains &= ~is_bent | is_climb | (explains & is_climb).any()
-        relative = stairs.height / np.abs(problem.value[sampled.rows[which]])
         # The slope of a tread isn't the function's, even if the gradient equals it. A single riser may be a
         # jump at some distance, which doesn't concern this slope.
         belies = (stairs.risers > 1) & (stairs.hidden > MARGIN * allowed[which])
     is_undone = np.where(fails[which], explains, belies)
-    # Stairs are noise for the whole row.
-    relative = np.where(is_undone & np.isfinite(relative), relative, 0.0)
-    resolution.bias[which] = np.maximum(resolution.bias[which], relative)
     departure.edge[which[~is_undone]] = Edge.GRADUAL  # these stairs don't matter
     return np.asarray(is_undone)
 
@@ -397,8 +375,9 @@ def _look_further(
         for series in sample(problem, sampled.take(alike), scale, rungs, int(depth)):
             here = alike[series.which]
             noise = resolution.noise[here] * np.abs(series.base)
-            known = resolution.slope[here], resolution.uncertainty[here], noise
-            resolution.departure.put(here, find_departure(series, *known, by_sides=by_sides[here]))
+            slope, uncertainty = resolution.slope[here], resolution.uncertainty[here]
+            departure = find_departure(series, slope, uncertainty, noise, by_sides=by_sides[here])
+            resolution.departure.put(here, departure)
     edge = resolution.departure.edge
     edge[which[edge[which] == Edge.NONE]] = Edge.GRADUAL  # straight all the way
 
@@ -442,10 +421,7 @@ def decide(  # noqa: PLR0913, PLR0917 (the slopes, the gradient, and what is all
         # Rounding far above that of the last operation is a bias rather than noise: more steps don't average
         # it out.
         is_biased = (noise > OF_MANY_OPERATIONS * unit) & (uncertainty > KNOWN * np.abs(resolution.slope))
-        # A bias of the value is also one of the slope, and no step shows it: log(1 + x^2) with 1e-11 for x^2
-        # is off by 1e-5 throughout, and so is everything it is multiplied by.
-        bias = np.where(noise > OF_MANY_OPERATIONS * unit, noise * np.abs(resolution.slope), 0.0)
-        beyond = is_known & ~(error <= allowed + MARGIN * (uncertainty + bias))
+        beyond = is_known & ~(error <= allowed + MARGIN * uncertainty)
         tells = is_conclusive(analytic, resolution.slope, allowed, working)
         # Close to the point, f may agree with the gradient and contradict a slope that settled further out (a
         # fine ripple that passed for noise).
@@ -456,10 +432,6 @@ def decide(  # noqa: PLR0913, PLR0917 (the slopes, the gradient, and what is all
             | (resolution.slope - uncertainty > resolution.local_high)
         )
         beyond &= ~agrees_closer | resolution.is_kink
-        # An infinite gradient against an uncertain slope proves nothing: the slope may be infinite, too.
-        beyond &= np.isfinite(analytic) | (
-            uncertainty <= np.maximum(KNOWN * np.abs(resolution.slope), allowed)
-        )
     # Bitwise flat counts as zero, unless larger steps found a slope after all, or rounding on the way to the
     # value may hide one.
     is_zero = resolution.is_flat & (analytic == 0) & (resolution.reason == Reason.NONE) & within

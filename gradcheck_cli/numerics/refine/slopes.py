@@ -54,9 +54,6 @@ class Resolution:
     # relative noise of the forward's values, a bound over |f|; where f is 0, over the largest of its terms
     # and of |f| near the point
     noise: Float
-    # likewise, including rounding that shows only at larger steps. This may be shape rather than noise: it
-    # can prevent a mismatch, but never justify a pass.
-    bias: Float
     value: Float  # the largest |f| near the point: f itself may be 0 there
     is_lost: Mask  # whether most of the uncertainty is noise of f's values, not truncation
     depth: np.ndarray  # the steps were divided by 2**depth
@@ -80,7 +77,6 @@ class Resolution:
             local_differs=false.copy(),
             departure=Departure.empty(size),
             noise=np.zeros(size),
-            bias=np.zeros(size),
             value=np.zeros(size),
             is_lost=false.copy(),
             depth=np.zeros(size, dtype=np.int64),
@@ -111,10 +107,8 @@ def resolve(series: Series) -> Resolution:
     uncertainty = np.where(is_kink, kinks.uncertainty, settled.uncertainty)
     is_singular = _diverges(series) & ~is_kink
     is_known = np.isfinite(uncertainty) & ~is_jump & ~is_singular
-    # An intermediate's rounding shows only at the larger noise points. A kink or a jump isn't noise.
-    middle = BOUND_PER_SIGMA * np.nan_to_num(series.sure_noise, nan=0.0, posinf=0.0)
-    is_smooth = ~(is_kink | is_jump)
-    noise = np.where(is_smooth, noise, series.unit * np.abs(series.base))
+    # A kink or a jump isn't noise.
+    noise = np.where(is_kink | is_jump, series.unit * np.abs(series.base), noise)
     reason = np.where(is_known, Reason.NONE, _explain_failure(series))
     reason = np.where(is_jump, Reason.JUMP, reason)
     value = _value_nearby(series)
@@ -122,8 +116,6 @@ def resolve(series: Series) -> Resolution:
         size = np.where(series.base == 0, np.maximum(value, series.size), np.abs(series.base))
         relative = noise / size
         relative = np.where(np.isfinite(relative), relative, 0.0)
-        bias = np.where(is_smooth, np.maximum(noise, middle), noise) / size
-        bias = np.where(np.isfinite(bias), bias, 0.0)
     slope, uncertainty = np.where(is_known, slope, np.nan), np.where(is_known, uncertainty, np.inf)
     apart = 0.5 * settled.spread
     local_low, local_high, local_differs = _local(series, slope)
@@ -141,7 +133,6 @@ def resolve(series: Series) -> Resolution:
         local_differs=local_differs,
         departure=find_departure(series, slope, uncertainty + apart, noise),
         noise=relative,
-        bias=bias,
         value=value,
         is_lost=~is_kink & np.isfinite(uncertainty) & (settled.noise > 0.5 * uncertainty),
         depth=np.zeros(series.base.shape, dtype=np.int64),
