@@ -238,6 +238,27 @@ def test_the_mean_of_both_sides_is_no_slope_where_noise_hides_the_kink(kink, siz
     assert found[Verdict.MISMATCH] == found.total()
 
 
+@pytest.mark.parametrize("beside", [[], [0.5, -0.3]], ids=["alone", "beside others"])
+@pytest.mark.parametrize(
+    ("function", "derivative"),
+    [
+        (lambda x: 1 - np.cos(x), np.sin),
+        (lambda x: np.log(np.cos(x)), lambda x: -np.tan(x)),
+        (lambda x: np.log(1 + x * x), lambda x: 2 * x / (1 + x * x)),
+        (lambda x: np.sqrt(1 + x * x) - 1, lambda x: x / np.sqrt(1 + x * x)),
+    ],
+    ids=["1 - cos", "log cos", "log(1 + x^2)", "sqrt(1 + x^2) - 1"],
+)
+def test_an_even_function_that_rounds_inside_accuses_nobody_beside_its_middle(function, derivative, beside):
+    """Its differences to both sides are equal, far beyond the steps at which each of them moves."""
+    for tiny in np.geomspace(1e-12, 1e-8, 9):
+        point = np.array([tiny, *beside])
+        right = np.diag(derivative(point))
+        assert not (run(function, point, right).verdict == Verdict.MISMATCH).any(), tiny
+        for i in range(1, point.size):
+            assert run(function, point, 1.01 * right).verdict[i, i] == Verdict.MISMATCH
+
+
 def test_the_table_runs_on_the_same_functions_as_the_truth():
     assert all(
         np.isfinite(row.function(NUMPY, np.array([row.point]))).all()

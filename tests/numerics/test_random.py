@@ -21,6 +21,17 @@ def test_no_random_composition_gets_a_wrong_verdict(precision, error, seed):
     assert not tally.counts["wrong: KINK"], tally.bad
 
 
+@pytest.mark.parametrize(
+    ("precision", "seeds"), [(FLOAT64, [940]), (FLOAT32, [1041, 3478, 4446])], ids=["float64", "float32"]
+)
+def test_a_value_on_stairs_is_as_noisy_for_all_of_its_inputs(precision, seeds):
+    """The stairs of one column say that the differences of the others are off, too."""
+    tally = Tally()
+    for seed in seeds:
+        tally.judge(seed, precision, 1e-2)
+    assert not tally.counts["right: MISMATCH"], tally.bad
+
+
 @pytest.mark.once  # the compositions of the test above, of which none gets a wrong verdict
 @pytest.mark.parametrize(
     ("precision", "error"), [(FLOAT64, 1e-4), (FLOAT32, 1e-2)], ids=["float64", "float32"]

@@ -198,7 +198,9 @@ def _sample_into(
             width = KNOWN * (old.high - old.low)
             is_straight = ~new.is_kink & (new.uncertainty <= width) & ~is_bent(series, new.uncertainty, width)
             is_better = np.where(old.is_kink, is_straight, is_better)
-        new.depth[:] = this_round.depth
+        columns = sampled.columns[which]
+        usual, own = problem.domain.fit(problem.step_scale)[columns], this_round.scale[columns]
+        new.depth[:] = this_round.depth + np.frexp(usual)[1] - np.frexp(own)[1]
         resolution.put(which[is_better], new.take(is_better))
     return is_rough
 
@@ -228,7 +230,9 @@ def _apply_tolerances(
     scale = row_scale(numeric, problem.weights)
     own, rounded = problem.size, problem.size_of_terms[rows]
     # Noise seen in one column is in the row's values, whichever input moves.
-    noise = _spread_over_rows(elements, resolution)
+    noise, bias = (
+        _spread_over_rows(each, elements, resolution) for each in (resolution.noise, resolution.bias)
+    )
     with np.errstate(all="ignore"):
         share = noise / BOUND_PER_SIGMA * own[rows] / np.maximum(own, scale)[rows]
         widened = np.minimum(DIGITS, NOISE_SHARE * share ** (2 / 3))
@@ -256,15 +260,15 @@ def _apply_tolerances(
         is_lost = is_spent & ~resolution.is_kink & (resolution.uncertainty <= floor)
         is_lost &= np.maximum(np.abs(analytic), np.abs(resolution.slope)) <= resolution.uncertainty
     allowed = np.where(is_lost, np.maximum(allowed, resolution.uncertainty), allowed)
-    verdict, reason = decide(resolution, analytic, allowed, noise, problem.unit[rows], problem.working)
+    verdict, reason = decide(resolution, analytic, allowed, bias, problem.unit[rows], problem.working)
     return Refined(resolution, verdict, reason, allowed, int((rtol > problem.rule.rtol).sum()))
 
 
-def _spread_over_rows(elements: Elements, resolution: Resolution) -> Float:
+def _spread_over_rows(noise: Float, elements: Elements, resolution: Resolution) -> Float:
     """Return the largest noise of each element's row; a kink has its own."""
     largest = np.zeros(int(elements.rows.max(initial=-1)) + 1)
-    np.maximum.at(largest, elements.rows, np.where(resolution.is_kink, 0.0, resolution.noise))
-    return np.asarray(np.maximum(resolution.noise, largest[elements.rows]))
+    np.maximum.at(largest, elements.rows, np.where(resolution.is_kink, 0.0, noise))
+    return np.asarray(np.maximum(noise, largest[elements.rows]))
 
 
 # The powers of two, over x's scale, up to which a flat function is followed: float32's range and more.
@@ -324,14 +328,21 @@ def confirm(problem: Problem, sampled: Elements, refined: Refined, analytic: Flo
             )
             stairs = find_stairs(problem, sampled.take(which), tread, beyond)
             uneven, further = np.arange(which.size), beyond
-            while uneven.size:  # as far as x itself, at most
+            while uneven.size:  # as far as x itself, at most, or two ranges more
                 further *= RATIO
                 is_near = further * tread.high <= RATIO * problem.step_scale[sampled.columns[which]]
+                is_near |= further <= BEYOND[2]
                 uneven = np.flatnonzero(fails[which] & (stairs.hidden > 0) & ~stairs.is_even & is_near)
                 if uneven.size:
                     there = find_stairs(problem, sampled.take(which[uneven]), tread.take(uneven), further)
                     stairs.refine(uneven, there)
-            is_hidden[which] |= _is_undone(resolution, which, stairs, claims)
+            is_undone = _is_undone(resolution, which, stairs, claims)
+            is_hidden[which] |= is_undone
+            # Stairs are noise for the whole row.
+            with np.errstate(all="ignore"):
+                relative = np.where(is_undone, stairs.height / np.abs(problem.value[rows[which]]), 0.0)
+            relative = np.where(np.isfinite(relative), relative, 0.0)
+            resolution.bias[which] = np.maximum(resolution.bias[which], relative)
     return is_hidden
 
 
@@ -421,7 +432,10 @@ def decide(  # noqa: PLR0913, PLR0917 (the slopes, the gradient, and what is all
         # Rounding far above that of the last operation is a bias rather than noise: more steps don't average
         # it out.
         is_biased = (noise > OF_MANY_OPERATIONS * unit) & (uncertainty > KNOWN * np.abs(resolution.slope))
-        beyond = is_known & ~(error <= allowed + MARGIN * uncertainty)
+        # A bias of the value is also one of the slope, and no step shows it: log(1 + x^2) with 1e-11 for x^2
+        # is off by 1e-5 throughout, and so is everything it is multiplied by.
+        bias = np.where(noise > OF_MANY_OPERATIONS * unit, noise * np.abs(resolution.slope), 0.0)
+        beyond = is_known & ~(error <= allowed + MARGIN * (uncertainty + bias))
         tells = is_conclusive(analytic, resolution.slope, allowed, working)
         # Close to the point, f may agree with the gradient and contradict a slope that settled further out (a
         # fine ripple that passed for noise).

@@ -54,6 +54,7 @@ class Resolution:
     # relative noise of the forward's values, a bound over |f|; where f is 0, over the largest of its terms
     # and of |f| near the point
     noise: Float
+    bias: Float  # likewise, or the height of stairs: this may prevent a mismatch, but never justify a pass
     value: Float  # the largest |f| near the point: f itself may be 0 there
     is_lost: Mask  # whether most of the uncertainty is noise of f's values, not truncation
     depth: np.ndarray  # the steps were divided by 2**depth
@@ -77,6 +78,7 @@ class Resolution:
             local_differs=false.copy(),
             departure=Departure.empty(size),
             noise=np.zeros(size),
+            bias=np.zeros(size),
             value=np.zeros(size),
             is_lost=false.copy(),
             depth=np.zeros(size, dtype=np.int64),
@@ -133,6 +135,7 @@ def resolve(series: Series) -> Resolution:
         local_differs=local_differs,
         departure=find_departure(series, slope, uncertainty + apart, noise),
         noise=relative,
+        bias=relative.copy(),
         value=value,
         is_lost=~is_kink & np.isfinite(uncertainty) & (settled.noise > 0.5 * uncertainty),
         depth=np.zeros(series.base.shape, dtype=np.int64),
