@@ -97,6 +97,8 @@ TYPED = {
     "run --format junti": "'concise', 'html'. Did you mean 'junit'?",
     "run --pair dy/dx": "No such option '--pair'. It is an option of gradcheck show, blame, trace.",
     "validate --strict": "It is an option of gradcheck run, search.",
+    # of versions before
+    "search specs/losses.yaml --write": "Type the line 'check it there:' that stands below a finding.",
     # of torch, JAX and TensorFlow
     "run --rtol 1e-3": "Type tolerance: {rtol: 1e-3, atol: 1e-6} in the spec.",
     "run --eps 1e-4": "Type nothing: the steps are chosen for each element.",

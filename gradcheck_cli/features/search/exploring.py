@@ -108,8 +108,8 @@ class Exploration:
         self.field = PointField(self.first, opened.formula)
         self.differenced: Any = opened.differenced
         # In float16 the square of 1e-4 is 0, so that points near zero say nothing of the formula.
-        declared = {tensor.dtype for tensor in case.tensors}
-        self.is_narrow = "float16" in declared.union(opened.formula.facts.low_precision)
+        inside = opened.formula.facts.low_precision
+        self.is_narrow = "float16" in {*inside, *(tensor.dtype for tensor in case.tensors)}
         # Where values are held, differences at another point are those of another function.
         self.may_compare = bool(self.mixed.differenced.size) and not self.first.facts.held_places
         self.base: Sequence[Array] = self.first.traced.at.point
@@ -215,16 +215,10 @@ class Exploration:
         is_far = (self.mixed.draw_near(vectors) != vectors).any(axis=1)  # beyond, it may be a question
         ranked = rows[np.lexsort((-seen.disagreement[rows], ~seen.is_spoilt[rows], is_far[rows]))]
         queues = ([row for row in ranked if may_have_kink[row] == kink] for kink in (False, True))
-        return [
-            (
-                {index: np.asarray(stack[row]) for index, stack in points.items()},
-                looked.sides([row]),
-                bool(seen.is_spoilt[row]),
-            )
-            for turn in zip_longest(*queues)
-            for row in turn
-            if row is not None
-        ]
+        order = [row for turn in zip_longest(*queues) for row in turn if row is not None]
+        found = [{index: np.asarray(stack[row]) for index, stack in points.items()} for row in order]
+        sides = [looked.sides([row]) for row in order]
+        return list(zip(found, sides, map(bool, seen.is_spoilt[order]), strict=True))
 
     # Judging them.
 
@@ -306,11 +300,9 @@ class Exploration:
         pairs = [*at_point.pairs.values()] or at_point.findings.pairs
         if self.is_search:
             return False
-        if all(
-            pair.mismatch == "nonfinite"
-            and (pair.judged_by.not_float64 or Rule.DECLARED.words in pair.numbers.decided_by)
-            for pair in pairs
-        ):
+        own = Rule.DECLARED.words
+        is_rounded = all(pair.judged_by.not_float64 or own in pair.numbers.decided_by for pair in pairs)
+        if is_rounded and all(pair.mismatch == "nonfinite" for pair in pairs):
             return True
         is_of_tensorflow = all(self.is_of_tensorflow(pair) for pair in pairs)
         return is_of_tensorflow and not self._is_wrong_beside(at_point, 0.1)
