@@ -164,8 +164,7 @@ class Exploration:
         """Return a batch of mixed points, (B, *shape) by the input's index, in any order."""
         numbers = dict.fromkeys([*self.mixed.specials, *self.field.constants])
         self.mixed.specials = tuple(numbers)[:_SPECIALS]
-        made, inputs = self.mixed.make(count, batch), self.first.inputs
-        return {at: dtypes.widen(dtypes.narrow(stack, inputs[at].dtype)) for at, stack in made.items()}
+        return self.mixed.make(count, batch)
 
     def explore(self, points: dict[int, Array], most: int) -> None:
         """Look at points, and judge what is suspicious.
@@ -192,7 +191,10 @@ class Exploration:
 
         Right gradients disagree at kinks. So every other one is a point without, where there is one.
         """
-        looked = self.field.look(points, range(count))
+        # The judge knows the values before rounding: probabilities sum to 1 there.
+        inputs = self.first.inputs
+        rounded = {at: dtypes.widen(dtypes.narrow(stack, inputs[at].dtype)) for at, stack in points.items()}
+        looked = self.field.look(rounded, range(count))
         self.points += count
         vectors = self.mixed.free.pack(points)
         self.within |= looked.sides(self.mixed.are_ordinary(vectors))
