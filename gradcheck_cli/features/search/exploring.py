@@ -218,9 +218,9 @@ class Exploration:
         ranked = rows[np.lexsort((-seen.disagreement[rows], ~seen.is_spoilt[rows], is_far[rows]))]
         queues = ([row for row in ranked if may_have_kink[row] == kink] for kink in (False, True))
         order = [row for turn in zip_longest(*queues) for row in turn if row is not None]
-        found = [{index: np.asarray(stack[row]) for index, stack in points.items()} for row in order]
+        picks = [{index: np.asarray(stack[row]) for index, stack in points.items()} for row in order]
         sides = [looked.sides([row]) for row in order]
-        return list(zip(found, sides, map(bool, seen.is_spoilt[order]), strict=True))
+        return list(zip(picks, sides, map(bool, seen.is_spoilt[order]), strict=True))
 
     # Judging them.
 
