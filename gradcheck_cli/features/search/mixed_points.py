@@ -327,7 +327,8 @@ class MixedPoints:
             for patterns, turns in ((_FIRST, first), (_SECOND, second)):
                 for pattern in dict.fromkeys(patterns):
                     own = np.isin(turns, [turn for turn, other in enumerate(patterns) if other is pattern])
-                    rows[own] = pattern(context, rows[own])
+                    if own.any():
+                        rows[own] = pattern(context, rows[own])
         return self.free.unpack(self.free.draw_in(vectors), {})
 
 

@@ -197,6 +197,9 @@ def _sample_into(
             # at this point. It isn't constant if both sides differ as before at the steps that show it.
             width = KNOWN * (old.high - old.low)
             is_straight = ~new.is_kink & (new.uncertainty <= width) & ~is_bent(series, new.uncertainty, width)
+            # A function that doesn't move at all there is one side of a relu, or rounded: exp(x) - 1 is 0
+            # below 1e-16. It is rounded if neither side of the kink, nor what lies between them, is level.
+            is_straight &= ~new.is_flat | ((old.low <= width) & (old.high >= -width))
             is_better = np.where(old.is_kink, is_straight, is_better)
         columns = sampled.columns[which]
         usual, own = problem.domain.fit(problem.step_scale)[columns], this_round.scale[columns]

@@ -168,9 +168,10 @@ def _settle_louder(series: Series, settled: Settled) -> tuple[Settled, Float]:
 def _settle_slope(series: Series) -> Settled:
     """Settle central differences, or those of the sides where they know better."""
     at, noise = series.at, series.at.noise.copy()
-    # A function that is rounded to multiples of its grain inside errs by half of that per value.
+    # A function that is rounded to multiples of its grain inside errs by half of that per value, at least.
+    own = noise[series.sentinels :]
     with np.errstate(all="ignore"):
-        noise[series.sentinels :] += 0.5 * series.grain / series.step[series.sentinels :]
+        np.fmax(own, 0.5 * series.grain / series.step[series.sentinels :], out=own)
     central = settle(at.slope, noise, at.is_central, series.sentinels)
     sides = _join_sides(series)
     return central.where(sides.uncertainty < central.uncertainty, sides)
