@@ -33,9 +33,9 @@ from gradcheck_cli.tensorflow_backend.openers import GraphOpener, opener_of
 _POINTS, _FIRST = 256, 32
 # Seconds for the rest: a part of what the case took, or a little if that is more; and for Python code.
 _SHARE, _LITTLE, _PYTHON = 0.4, 0.5, 2.5
-# Points of a batch that are judged: each costs about a third of a small case, and of a large one, which takes
+# Points of a batch that are judged, more where pairs are undecided: each costs a third of a small case, and of a large one, which takes
 # so many seconds, as much as a sample point.
-_OFF, _OFF_OF_LARGE, _LARGE = 3, 1, 5.0
+_OFF, _OFF_OF_OPEN, _OFF_OF_LARGE, _LARGE = 3, 6, 1, 5.0
 _GRAPHS = frozenset({"graph", "dynamic"})  # modes in which branches are found
 # A search.
 _BATCH, _PART = 256, 0.25  # points of a call, which takes at most this part of the time that is left
@@ -95,7 +95,8 @@ def _look_around(exploration: Exploration, judged: OpenCase) -> None:
         return
     points = exploration.make_points(min(_POINTS, max(1, exploration.field.most)), 1)
     seconds = _PYTHON if exploration.field.calls_python else max(_LITTLE, _SHARE * judged.spent)
-    most = _OFF if judged.spent < _LARGE else _OFF_OF_LARGE
+    usual = _OFF_OF_OPEN if exploration.has_open else _OFF
+    most = usual if judged.spent < _LARGE else _OFF_OF_LARGE
     rest = slice(None)
     if exploration.each * _POINTS > seconds:
         exploration.explore({index: stack[:_FIRST] for index, stack in points.items()}, most)
