@@ -33,8 +33,8 @@ from gradcheck_cli.tensorflow_backend.openers import GraphOpener, opener_of
 _POINTS, _FIRST = 256, 32
 # Seconds for the rest: a part of what the case took, or a little if that is more; and for Python code.
 _SHARE, _LITTLE, _PYTHON = 0.4, 0.5, 2.5
-# Points of a batch that are judged, more where pairs are undecided: each costs a third of a small case, and of a large one, which takes
-# so many seconds, as much as a sample point.
+# Points of a batch that are judged, more where pairs are undecided: each costs about a third of a small case,
+# and of a large one, which takes so many seconds, as much as a sample point.
 _OFF, _OFF_OF_OPEN, _OFF_OF_LARGE, _LARGE = 3, 6, 1, 5.0
 _GRAPHS = frozenset({"graph", "dynamic"})  # modes in which branches are found
 # A search.
