@@ -41,7 +41,7 @@ BEYOND = (4.0, 16.0, 64.0, 1024.0)
 # The numbers are empirical.
 NEARBY = 8
 TREADS = 0.35
-# An increment of more than half of the tallest one is a riser.
+# An increment of half of the tallest one, or more, is a riser.
 RISER = 0.5
 # With three even risers or more on each side, the slope is a riser's height over the distance to the next, to
 # within half of it and a cell of the grid. The slope of what climbs as evenly as that varies no more.
@@ -221,7 +221,7 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
                     slope[which[is_stair]],
                 )
                 is_stair |= ~np.isfinite(height)
-                riser = np.where(is_stair & (moved > RISER * height), change, 0.0)
+                riser = np.where(is_stair & (moved >= RISER * height), change, 0.0)
                 climbed = np.cumsum(riser, axis=0)
                 climb.put(which, sign * riser, step)
                 width = np.maximum(step[0], step[1] - step[0])

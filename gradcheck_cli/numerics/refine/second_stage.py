@@ -331,10 +331,9 @@ def confirm(problem: Problem, sampled: Elements, refined: Refined, analytic: Flo
             )
             stairs = find_stairs(problem, sampled.take(which), tread, beyond)
             uneven, further = np.arange(which.size), beyond
-            while uneven.size:  # as far as x itself, at most, or two ranges more
+            while uneven.size:  # as far as x itself, at most
                 further *= RATIO
                 is_near = further * tread.high <= RATIO * problem.step_scale[sampled.columns[which]]
-                is_near |= further <= BEYOND[2]
                 uneven = np.flatnonzero(fails[which] & (stairs.hidden > 0) & ~stairs.is_even & is_near)
                 if uneven.size:
                     there = find_stairs(problem, sampled.take(which[uneven]), tread.take(uneven), further)
