@@ -126,7 +126,10 @@ def steps() -> list[Step]:
         Step("blame wrong.yaml", 1, "wrong_cube"),
         Step("blame right.yaml --format json", 0),
         Step("search wrong.yaml --seconds 1", 1),
-        Step("search right.yaml --seconds 1 -j 0 --format json", 0),
+        *(
+            Step(f"search right.yaml --seconds 0.1 -j 0 --format {form}", 0)
+            for form in ("json", "junit", "github", "markdown", "sarif", "concise", "html")
+        ),
         Step("mutate right.yaml", 0, "caught"),
         Step("mutate wrong.yaml -j 0 --format json", 3),
         Step("merge right.json wrong.json", 1, "1 mismatched"),
