@@ -31,7 +31,7 @@ from gradcheck_cli.numerics.refine.edges import (
     find_stairs,
 )
 from gradcheck_cli.numerics.refine.series import RATIO, Elements, sample
-from gradcheck_cli.numerics.refine.slopes import Resolution, is_bent, resolve
+from gradcheck_cli.numerics.refine.slopes import Resolution, resolve, shows_kink
 from gradcheck_cli.numerics.shared_limits import (
     BOUND_PER_SIGMA,
     DIGITS,
@@ -196,7 +196,8 @@ def _sample_into(
             # A slope that changes from one step to the next, and is constant closer to the point, is no kink
             # at this point. It isn't constant if both sides differ as before at the steps that show it.
             width = KNOWN * (old.high - old.low)
-            is_straight = ~new.is_kink & (new.uncertainty <= width) & ~is_bent(series, new.uncertainty, width)
+            is_straight = ~new.is_kink & (new.uncertainty <= width)
+            is_straight &= ~shows_kink(series, new.uncertainty, width)
             # A function that doesn't move at all there is one side of a relu, or rounded: exp(x) - 1 is 0
             # below 1e-16. It is rounded if neither side of the kink, nor what lies between them, is level.
             is_straight &= ~new.is_flat | ((old.low <= width) & (old.high >= -width))

@@ -162,6 +162,7 @@ def _settle_louder(series: Series, settled: Settled) -> tuple[Settled, Float]:
         agrees = np.abs(again.slope - settled.slope) <= NEARBY * settled.uncertainty
         gains = is_blunt & (again.uncertainty < KNOWN * settled.uncertainty) & agrees
     use = np.isfinite(again.uncertainty) & (is_open | gains)
+    # Where a slope was known before, agreeing rungs say no more of the noise of f's values.
     return settled.where(use, again), np.where(use & is_open, louder, noise)
 
 
@@ -267,7 +268,7 @@ def _have_two_slopes(at: Differences) -> Mask:
         return np.asarray(at.is_central & (np.abs(at.jump) > _APART * at.noise))
 
 
-def is_bent(series: Series, uncertainty: Float, bend: Float) -> Mask:
+def shows_kink(series: Series, uncertainty: Float, bend: Float) -> Mask:
     """Say whether both sides' slopes differ by more than `bend` at the shortest step that may be so certain.
 
     Across a kink, the slopes of both sides have a mean, on which central differences settle. Noise hides

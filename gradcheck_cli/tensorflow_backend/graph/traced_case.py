@@ -661,8 +661,8 @@ class TracedCase:
         point, body_holds = self.at.tensors, self.forward.held.body_holds
         earlier_draws = self.state.draws.get(self._draws_key)
         if earlier_draws is None and (self.forward.held.draws or body_holds is not None):
-            # Each point has its own draw, whichever point is opened first. Setting a seed, whichever, makes
-            # new kernels, which begin again.
+            # Each point has its own draw, whichever point is opened first: any seed makes new kernels, whose
+            # draws begin again.
             with private_state.restore_seed():
                 tf.random.set_seed(self.at.seed)
             for _ in range(self.sample if self.forward.held.draws else 0):
