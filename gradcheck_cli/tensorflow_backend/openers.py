@@ -6,7 +6,7 @@ A form in a wider dtype counts only if it is the same function.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -23,16 +23,18 @@ from gradcheck_cli.optional import describe_missing
 from gradcheck_cli.results import VERSION_CHECK
 from gradcheck_cli.spec.case import Case, InputSpec, Running, version_fits
 from gradcheck_cli.spec.values.moves import variable_value
-from gradcheck_cli.tensorflow_backend import frames
+from gradcheck_cli.tensorflow_backend import dtypes, frames, users_code
 from gradcheck_cli.tensorflow_backend.binding import flat_tensors
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder
 from gradcheck_cli.tensorflow_backend.binding.flat_tensors import plain_name, with_variables
+from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.second_order import case_of_vjp
 from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
 from gradcheck_cli.tensorflow_backend.private import private_state
 from gradcheck_cli.tensorflow_backend.registry import require_seen
 from gradcheck_cli.tensorflow_backend.traces.state import GRAPH, Resource, TraceMode, captured_ids
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error, trace_function
 
 
 def float64_twin(op: GraphOperation) -> GraphOperation | None:
@@ -144,6 +146,33 @@ def open_graph(case: Case, opening: Opening, state: CaseState, mode: TraceMode =
     return op
 
 
+def trace_alone(case: Case, unknown: Collection[int]) -> Callable[[Sequence[Array]], list[Any]]:
+    """Trace the forward of a case by itself, and return it as a function of the inputs' values.
+
+    Args:
+        unknown: indices of the arguments whose shapes the trace doesn't know.
+
+    Raises:
+        Exception: whatever the forward raises. What the function raises is a `CaseFailedError`.
+    """
+    owners = [index for index, argument in enumerate(case.arguments) for _ in argument.tensors]
+    signature = [
+        tf.TensorSpec(None if owner in unknown else tensor.shape, tensor.dtype)
+        for tensor, owner in zip(case.tensors, owners, strict=True)
+    ]
+    function = trace_function(lambda *tensors: Binder(case, str, ()).forward().call(*tensors), signature)
+
+    def call(values: Sequence[Array]) -> list[Any]:
+        kinds = [tensor.dtype for tensor in case.tensors]
+        try:
+            narrow = map(dtypes.narrow, values, kinds)
+            return list(tf.nest.flatten(function(*map(tf.constant, narrow, kinds))))
+        except Exception as error:
+            raise run_error(error, "forward") from error
+
+    return call
+
+
 class GraphMode:
     """Graph mode. The other modes are features: each overrides what it does otherwise.
 
@@ -226,7 +255,7 @@ def opener_of(case: Case, mode: str, like: CaseOpener[Any] | None = None) -> Cas
         raise CaseSkippedError("mode", reason)
     state = CaseState() if like is None else CaseState(built=like.state.built, written=like.state.written)
     opener: CaseOpener[Any] = CaseOpener(case, opened_in, state)
-    is_layer = case.code.variables is None and private_state.is_layer(
+    is_layer = case.code.variables is None and users_code.is_layer(
         Binder(case, str, (), built=state.built).target()
     )
     if case.code.variables or is_layer:
