@@ -104,12 +104,10 @@ OF_A_RUN = (
     # `module:function`, and the op type for which one is `registered`
     "find_gradients",
     "run_corrupted",  # (case, opener, points, corruptions) checks a case's gradient with each of them
-    "works_eagerly",  # (case, opening, state) whether a forward that can't be traced has gradients eagerly
 )
 # While a case is checked:
 AT_A_CASE = (
     "behaviour",  # how TensorFlow behaves while the user's code runs, a `Behaviour`
-    "find_mode",  # (name) how a case is opened in another mode than graph
     "compare_modes",  # (view) compares a case's gradients with those of another mode; the check `modes`
     "fingerprints",  # (case, formula, pairs) by which a baseline recognises each pair at a sample point
     # (op, output, inputs) the ops between these whose gradients the user wrote; `None` if unknown

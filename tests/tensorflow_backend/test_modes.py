@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli import hooks
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.numerics.sampling import Moves
 from gradcheck_cli.results import Status
@@ -53,13 +52,6 @@ def python_branches(x):
     if tf.reduce_sum(x) > 1e3:
         return x
     return x * x
-
-
-def test_a_mode_that_no_feature_has_is_skipped(run_in, monkeypatch):
-    monkeypatch.setattr(hooks, "ask", lambda *_, default=None: default)
-    result = run_in(("xla",), forward=tf.tanh)["xla"]
-    assert result.status is Status.SKIPPED
-    assert "this installation has no mode xla." in str(result.checks)
 
 
 RIGHT = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.features.modes import private_eager
-from gradcheck_cli.features.modes.eager_call import identity
 from gradcheck_cli.tensorflow_backend.graph.second_order import IS_BACKPROPAGATION
+from gradcheck_cli.tensorflow_backend.modes import private_eager
+from gradcheck_cli.tensorflow_backend.modes.eager_call import identity
 from gradcheck_cli.tensorflow_backend.private import private_state
 
 

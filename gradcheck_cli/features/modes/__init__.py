@@ -1,10 +1,5 @@
-"""Checks in other modes than graph: `modes: [dynamic, eager, xla]`."""
+"""Compares the gradients of a case's modes: `modes: [graph, eager]`."""
 
 from __future__ import annotations
 
-_MODES = "gradcheck_cli.features.modes.other_modes"
-HOOKS = {
-    "find_mode": f"{_MODES}:find_mode",
-    "works_eagerly": f"{_MODES}:works_eagerly",
-    "compare_modes": "gradcheck_cli.features.modes.compare_modes:compare_modes",
-}
+HOOKS = {"compare_modes": "gradcheck_cli.features.modes.compare_modes:compare_modes"}
