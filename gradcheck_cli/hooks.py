@@ -110,8 +110,6 @@ AT_A_CASE = (
     "behaviour",  # how TensorFlow behaves while the user's code runs, a `Behaviour`
     "compare_modes",  # (view) compares a case's gradients with those of another mode; the check `modes`
     "fingerprints",  # (case, formula, pairs) by which a baseline recognises each pair at a sample point
-    # (op, output, inputs) the ops between these whose gradients the user wrote; `None` if unknown
-    "find_written_ops",
     "are_right_alone",  # (ops) whether each op's gradient is right by itself
     # (samples, output, input, other pairs, points) which mistake a pair's error looks like, as lines
     "diagnose",

@@ -16,7 +16,9 @@ from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES
 from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched
+from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
 from gradcheck_cli.tensorflow_backend.private import private_graphs
+from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_shapes, run_error
 
 # The attrs that name an op's bodies.
@@ -68,12 +70,20 @@ def value_of(tensor: Any) -> Any:
         return private_graphs.subgraph_function(SimpleNamespace(graph=tensor.graph), [], [tensor])()[0]
 
 
+@dataclass(frozen=True)
+class UnheldStop:
+    """The place of a `stop_gradient`, and whether it belongs to the forward or to a gradient function."""
+
+    place: str
+    is_of_forward: bool
+
+
 class ForwardGraph:
     """The forward of an opened op, in its declared dtypes."""
 
-    def __init__(self, op: GraphOperation) -> None:
+    def __init__(self, op: Any) -> None:
         """Look at the forward that an op was traced as."""
-        self._traced = op.traced
+        self._traced: TracedCase = op.traced
         self.outputs: Sequence[Any] = op.traced.forward.outputs
         # the tensors that hold the arguments
         self.arguments = [start for index in range(op.traced.at.count) for start in self.starts(index)]
@@ -85,6 +95,20 @@ class ForwardGraph:
     def between(self, output: int, input_index: int) -> list[Any]:
         """Return the ops between an input and an output."""
         return graph_path.ops_between(self.starts(input_index), [self.outputs[output]])
+
+    def unheld_stops(self, output: int, input_index: int) -> list[UnheldStop]:
+        """Return the `stop_gradient`s between an input and an output that aren't held.
+
+        If any are in gradient functions, return only those: holding these would be enough.
+        """
+        starts, held_ids = self.starts(input_index), set(map(id, self._traced.held_stops))
+        forward_ids = set(map(id, frozen.stops_among(starts, self._traced.forward.backprop_starts)))
+        stops = [
+            UnheldStop(frozen.Stop.of(op).place, id(op.outputs[0]) in forward_ids)
+            for op in self.between(output, input_index)
+            if op.type in graph_path.STOPS and id(op.outputs[0]) not in held_ids
+        ]
+        return [stop for stop in stops if not stop.is_of_forward] or stops
 
     def values(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
         """Return the values of tensors at the base point, with the forward's draws held."""

@@ -12,7 +12,6 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli import hooks
 from gradcheck_cli.checking.ops.operation import GradientFormError, Opening, Operation
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.optional import describe_missing
@@ -38,6 +37,7 @@ from gradcheck_cli.tensorflow_backend.private import private_state
 from gradcheck_cli.tensorflow_backend.registry import require_seen
 from gradcheck_cli.tensorflow_backend.traces.state import Resource, captured_ids
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error, trace_function
+from gradcheck_cli.tensorflow_backend.walked_path import find_written_ops
 
 
 def trace_alone(case: Case, unknown: Collection[int]) -> Callable[[Sequence[Array]], list[Any]]:
@@ -312,8 +312,7 @@ class CaseOpener(Generic[Op]):
                     sites[of_input].add(site)
             if not sites[input_index] <= set().union(*(sites[index] for index in sources)):
                 return None
-        ops: Sequence[Operation] | None = hooks.ask("find_written_ops", op, output, sources, default=[])
-        return ops
+        return find_written_ops(op, output, sources)
 
     def gradients_seen(self, op: Any) -> Mapping[str, int]:
         """Return how often each registered gradient function was called when an op's vjp was built.

@@ -31,6 +31,7 @@ from gradcheck_cli.checking.ops.operation import (
     GradientFormError,
     Operation,
     Operations,
+    OpOnPath,
     OpPlace,
     TensorInfo,
     name_element,
@@ -433,15 +434,6 @@ _CANCELLED = 1e-6
 _ROUNDINGS = 64.0
 # The most ops that are checked alone. A path with more in doubt has another fault than one wrong gradient.
 _MOST_ALONE = 64
-
-
-@dataclass(frozen=True)
-class OpOnPath:
-    """One op on the way."""
-
-    place: OpPlace  # the op's name, type and place
-    obstacle: str = ""  # why it can't be differenced by itself; empty where it can
-    fault: str = ""  # what is wrong with its gradient's shape or dtype; empty where nothing is
 
 
 class Probe(Protocol):

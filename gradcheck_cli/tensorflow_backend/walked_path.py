@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.operation import Float, Operation, OpFacts, TensorInfo
+from gradcheck_cli.checking.ops.operation import Float, Operation, OpFacts, OpOnPath, OpPass, TensorInfo
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.features.blame.backward_pass import OpPass
-from gradcheck_cli.features.blame.backward_walk import READ, Step, Walk, is_numeric
-from gradcheck_cli.features.blame.path_blame import OpOnPath
 from gradcheck_cli.numerics import Precision, precision_of
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.problem import draw_signs, scales
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
+from gradcheck_cli.tensorflow_backend.backward_walk import READ, Step, Walk, is_numeric
 from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched, run_where_accepted
@@ -35,7 +33,7 @@ class WalkedPath:
     walk: Walk  # the backward pass
 
     @staticmethod
-    def of(source: GraphOperation, output: int, input_indices: Sequence[int]) -> WalkedPath:
+    def of(source: Any, output: int, input_indices: Sequence[int]) -> WalkedPath:
         """Trace the backward pass from an output to some inputs."""
         return WalkedPath(Walk.of(source, output, input_indices))
 
