@@ -268,6 +268,25 @@ class CaseOpener(Generic[Op]):
         with weights.at(values, self.state.twins.variables):
             yield
 
+    def drawn(self, sample: int) -> dict[int, Array]:
+        """Return the arguments that are drawn, at a sample point, by index: (1, *shape) each."""
+        op: Any = self.open(Opening())
+        stack: dict[int, Array] = op.traced.at.stacked([sample])
+        return stack
+
+    @contextlib.contextmanager
+    def moved_to(self, point: Mapping[int, Array], sample: int) -> Iterator[None]:
+        """Let a sample point be the first one, with its draws, but for some inputs, while the block runs."""
+        op: Any = self.open(Opening())
+        values = enumerate(op.point)
+        self.state.chosen[sample] = [np.asarray(point.get(index, value)) for index, value in values]
+        for key in [key for key in self.state.draws if key[0] == 0]:
+            self.state.draws[sample, key[1]] = self.state.draws[key]
+        try:
+            yield
+        finally:
+            del self.state.chosen[sample]
+
     def turn_weights(self) -> None:
         """Move the weights the other way; if they do so already, let them stay as they are."""
         self.state.weights.direction = -1 if self.state.weights.direction == 1 else 0

@@ -1,4 +1,4 @@
-"""A forward that is called repeatedly; what its first call ran, op by op, as a graph shows for a trace."""
+"""A forward that is called repeatedly: what each call begins with and leaves as it was, and what it holds."""
 
 from __future__ import annotations
 
@@ -20,155 +20,43 @@ from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
 from gradcheck_cli.tensorflow_backend.traces.state import Resource, State
 
 
-@dataclass(frozen=True)
-class EagerStep:
-    """One op that ran: its type, the ids of its inputs, and its outputs."""
-
-    op_type: str
-    inputs: tuple[int, ...]
-    outputs: tuple[Any, ...]
-
-    @property
-    def inner_nodes(self) -> list[Any]:
-        """The NodeDefs of its body, if it calls a function that couldn't be inlined: a ready-made one."""
-        return [] if private_graphs.op_def(self.op_type) else private_eager.function_nodes(self.op_type)
-
-    @property
-    def op_types(self) -> tuple[str, ...]:
-        """Its type, and those of the ops in its body."""
-        return (self.op_type, *{node.op for node in self.inner_nodes})
-
-    @property
-    def output_ids(self) -> set[int]:
-        """The ids of its outputs."""
-        return {identity(tensor) for tensor in self.outputs}
-
-
-def identity(tensor: Any) -> int:
-    """Return an eager tensor's own number, which no other tensor of the process has."""
-    return int(tensor._id)  # noqa: SLF001 (its only name; Python reuses an `id`)
-
-
 @dataclass
-class Record:
-    """The ops of one call in the order in which they ran, with tf.functions replaced by their ops."""
+class OpsSeen:
+    """What ops a call ran, those in the bodies of its functions included; not how they are joined."""
 
-    steps: list[EagerStep] = field(default_factory=list)
+    types: dict[str, None] = field(default_factory=dict)  # in the order in which they ran first
+    dtypes: set[str] = field(default_factory=set)  # of floating results
+    closed: list[str] = field(default_factory=list)  # ready-made functions with a `stop_gradient` inside
 
-    def run(self, call: Callable[[], Sequence[Any]]) -> list[Any]:
-        """Call, record the ops that run, and return what the call returns."""
-        with (
-            private_eager.observe_ops(self._note),
-            private_eager.observe_numpy_calls(self._note),
-            private_eager.run_functions_eagerly(),
-        ):
-            return list(call())
-
-    def _note(self, op_type: str, inputs: Iterable[Any], outputs: Iterable[Any]) -> None:
-        tensors = [tensor for tensor in inputs if isinstance(tensor, private_graphs.EAGER_TENSOR)]
-        results = [tensor for tensor in outputs if isinstance(tensor, private_graphs.EAGER_TENSOR)]
-        self.steps.append(EagerStep(op_type, tuple(map(identity, tensors)), tuple(results)))
+    def note(self, op_type: str, outputs: Iterable[Any]) -> None:
+        """Note an op that ran."""
+        tensors = [tensor for tensor in outputs if isinstance(tensor, private_graphs.EAGER_TENSOR)]
+        self.dtypes |= {tensor.dtype.name for tensor in tensors if dtypes.is_differentiable(tensor.dtype)}
+        if op_type in self.types:
+            return
+        self.types[op_type] = None
+        # A function that couldn't be inlined has no OpDef: a ready-made one.
+        inner = () if private_graphs.op_def(op_type) else private_eager.function_nodes(op_type)
+        self.types |= dict.fromkeys(node.op for node in inner)
+        self.dtypes |= graph_path.dtypes_in_attrs(inner)
+        if any(node.op in STOPS for node in inner):
+            self.closed.append(op_type)
 
     @property
-    def gives_once(self) -> bool:
-        """Whether a tape of such a call gives gradients only once, as a `tf.py_function` forgets its own."""
-        return any(step.op_type == "EagerPyFunc" for step in self.steps)
+    def low_precision(self) -> tuple[str, ...]:
+        """The dtypes below float64."""
+        return tuple(sorted(self.dtypes - {"float64", "complex128"}))
 
-    def steps_before(self, outputs: Sequence[Any]) -> list[EagerStep]:
-        """Return the steps that the outputs depend on."""
-        needed = set(map(identity, outputs))
-        steps = []
-        for step in reversed(self.steps):
-            if step.output_ids & needed:
-                needed.update(step.inputs)
-                steps.append(step)
-        return steps[::-1]
+    @property
+    def draws(self) -> list[str]:
+        """The types of ops that draw, and draw the same after the same seed."""
+        return [name for name in self.types if frozen.is_random(name)]
 
-    def steps_between(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[EagerStep]:
-        """Return the steps that depend on any of the inputs and that any of the outputs depends on."""
-        return self._steps_after(set(map(identity, inputs)), outputs)
-
-    def _steps_after(self, reached: set[int], outputs: Sequence[Any]) -> list[EagerStep]:
-        steps = []
-        for step in self.steps_before(outputs):
-            if reached.intersection(step.inputs):
-                reached |= step.output_ids
-                steps.append(step)
-        return steps
-
-    def leads_to(self, tensor: Any, output: Any, held_ids: Iterable[int], *, stops: bool = False) -> bool:
-        """Whether a tensor moves an output through floating tensors; see `graph_path.leads_to`."""
-        flat = graph_path.FLAT - STOPS if stops else graph_path.FLAT
-        reached, closed = {identity(tensor)}, set(held_ids)
-        for step in self.steps:
-            if step.op_type not in flat and reached.intersection(step.inputs):
-                reached |= {
-                    identity(output)
-                    for output in step.outputs
-                    if dtypes.is_differentiable(output.dtype) and identity(output) not in closed
-                }
-        return identity(output) in reached
-
-    def passes_numpy(self, tensor: Any, output: Any) -> bool:
-        """Whether a tensor moves an output only through NumPy functions; see `graph_path`."""
-        steps = self.steps_between([tensor], [output])
-        closed = {
-            tensor_id
-            for step in steps
-            if step.op_type in graph_path.NUMPY_CALLS
-            for tensor_id in step.output_ids
-        }
-        return bool(closed) and not self.leads_to(tensor, output, closed)
-
-    def low_precision(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[str, ...]:
-        """Return the dtypes below float64 that occur between inputs and outputs."""
-        tensors_by_id = {identity(tensor): tensor for step in self.steps for tensor in step.outputs}
-        tensors_by_id |= {identity(tensor): tensor for tensor in inputs}
-        names = set()
-        for step in self.steps_between(inputs, outputs):
-            tensors = [
-                *step.outputs,
-                *[tensors_by_id[tensor_id] for tensor_id in step.inputs if tensor_id in tensors_by_id],
-            ]
-            names |= {tensor.dtype.name for tensor in tensors if dtypes.is_differentiable(tensor.dtype)}
-            names |= graph_path.dtypes_in_attrs(step.inner_nodes)
-        return tuple(sorted(names - {"float64", "complex128"}))
-
-    def stops(self, tensor: Any, output: Any) -> set[int]:
-        """Return the ids of the outputs of the `stop_gradient`s between a tensor and an output."""
-        start = {identity(tensor)}
-        if tensor.dtype == tf.resource:
-            # An op with a variable as its input reads it without a separate op: a tensor that no op has made
-            # may be such a value.
-            made_ids = {tensor_id for step in self.steps for tensor_id in step.output_ids}
-            start |= {tensor_id for step in self.steps for tensor_id in step.inputs} - made_ids
-        stops = [step for step in self._steps_after(start, [output]) if step.op_type in STOPS]
-        return {tensor_id for step in stops for tensor_id in step.output_ids}
-
-    def quantisers(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[str, ...]:
-        """Return the types of ops between inputs and outputs that round."""
-        types = [name for step in self.steps_between(inputs, outputs) for name in step.op_types]
-        return tuple(sorted({name for name in types if name.startswith(graph_path.QUANTISERS)}))
-
-    def closed(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
-        """Return the ready-made functions between inputs and outputs with a `stop_gradient` inside."""
-        return [
-            step.op_type
-            for step in self.steps_between(inputs, outputs)
-            if any(node.op in STOPS for node in step.inner_nodes)
-        ]
-
-    def draws(self, outputs: Sequence[Any]) -> list[str]:
-        """Return the types of the random ops that the outputs depend on, one for each op that ran."""
-        types = [name for step in self.steps_before(outputs) for name in step.op_types]
-        return [name for name in types if frozen.is_random(name)]
-
-    def unheld_draws(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
-        """Return the types of random ops that no seed fixes: their draw changes as the inputs move."""
-        between = {name for step in self.steps_between(inputs, outputs) for name in step.op_types}
-        before = {name for step in self.steps_before(outputs) for name in step.op_types}
-        varying = {name for name in before if graph_path.is_varying(name) and not frozen.is_random(name)}
-        return sorted((between & graph_path.IMPLICIT_SAMPLERS) | varying)
+    @property
+    def unheld_draws(self) -> list[str]:
+        """The types of random ops that no seed fixes: their draw changes as the inputs move."""
+        varying = [name for name in self.types if graph_path.is_varying(name) and not frozen.is_random(name)]
+        return sorted({*varying, *graph_path.IMPLICIT_SAMPLERS.intersection(self.types)})
 
 
 @dataclass
@@ -182,7 +70,7 @@ class EagerCall:
     reverse: bool = False  # give custom gradients their variables in reverse order
     # the variables that a custom gradient has gradients for, by `id`
     gradient_variables: dict[int, Any] = field(default_factory=dict)
-    record: Record = field(default_factory=Record)  # what the first call ran
+    seen: OpsSeen = field(default_factory=OpsSeen)  # by the call at the base point
     custom_gradients: int = 0  # how many of the forward's custom gradients ran at the base point
     is_plain: bool = True  # whether all of these custom gradients are TensorFlow's own
     written: State = field(default_factory=State)  # what a call writes to; it is restored after each call
@@ -191,7 +79,6 @@ class EagerCall:
     must_begin_anew: bool = False  # whether a gradient was seen to write to what the forward uses
     _sorted_writes: State = field(default_factory=State)
     _unsorted_writes: State = field(default_factory=State)
-    draws: list[str] = field(default_factory=list)  # the types of the random ops that ran at the base point
     # the `stop_gradient`s that backpropagation meets, with their outputs at the base point
     stops: list[tuple[Stop, Any]] = field(default_factory=list)
 
@@ -213,11 +100,11 @@ class EagerCall:
             private_eager.replace_stop_gradients(stop),
             private_eager.note_writes(lambda *resource: self.written.record(Resource(*resource))),
             private_eager.note_custom_gradients(count),
+            private_eager.observe_ops(self.seen.note),
+            private_eager.run_functions_eagerly(),
         ):
             tf.random.set_seed(self.seed)
-            outputs = self.record.run(lambda: self.function(*inputs))
-        self.draws = self.record.draws(outputs)
-        return outputs
+            return list(self.function(*inputs))
 
     @property
     def held_stops(self) -> list[tuple[Stop, Any]]:
@@ -294,7 +181,7 @@ class EagerCall:
 
     def reseed(self, seed: int) -> None:
         """Set the seed, if anything is drawn: it costs a new kernel for each op."""
-        if self.draws:
+        if self.seen.draws:
             tf.random.set_seed(seed)
 
     @contextlib.contextmanager

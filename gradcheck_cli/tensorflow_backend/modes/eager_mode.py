@@ -87,7 +87,9 @@ def _trace_in_float64(op: EagerOperation) -> GraphOperation | None:
 
 def _trace_alike(op: EagerOperation) -> GraphOperation | None:
     """Trace a called op; `None` if the trace has other values or gradients."""
-    traced = GraphOperation.of(TracedCase(op.called.case, op.opening, op.called.state))
+    traced = op.called.trace
+    if traced is None:
+        return None
     try:
         return traced if agree(op, traced) and _have_same_gradients(op, traced) else None
     except (CaseFailedError, GradientFormError):

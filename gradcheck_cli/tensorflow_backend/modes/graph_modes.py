@@ -54,7 +54,7 @@ def float64_twin(op: GraphOperation) -> GraphOperation | None:
     return twin
 
 
-def agree(op: Operation, wide: Operation) -> bool:
+def agree(op: Operation, wide: Any) -> bool:
     """Whether an op and its form in a wider dtype have the same values at the base point."""
     for narrow, output, own_value, wide_value in zip(
         op.outputs, wide.outputs, op.base_values, wide.base_values, strict=True
