@@ -45,7 +45,6 @@ DEFAULT_FEATURES = (
     "schema",
     "library",
     "pytest",
-    "modes",
     "tensorflow1",
     "explain",
     "completion",
@@ -108,7 +107,6 @@ OF_A_RUN = (
 # While a case is checked:
 AT_A_CASE = (
     "behaviour",  # how TensorFlow behaves while the user's code runs, a `Behaviour`
-    "compare_modes",  # (view) compares a case's gradients with those of another mode; the check `modes`
     "fingerprints",  # (case, formula, pairs) by which a baseline recognises each pair at a sample point
     "are_right_alone",  # (ops) whether each op's gradient is right by itself
     # (samples, output, input, other pairs, points) which mistake a pair's error looks like, as lines
