@@ -108,7 +108,6 @@ OF_A_RUN = (
 AT_A_CASE = (
     "behaviour",  # how TensorFlow behaves while the user's code runs, a `Behaviour`
     "fingerprints",  # (case, formula, pairs) by which a baseline recognises each pair at a sample point
-    "are_right_alone",  # (ops) whether each op's gradient is right by itself
     # (samples, output, input, other pairs, points) which mistake a pair's error looks like, as lines
     "diagnose",
     # (case, operations, pairs, checks) a wrong case's pairs with the cause of their mismatch, and its checks

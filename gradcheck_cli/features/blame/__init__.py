@@ -12,5 +12,4 @@ COMMANDS = {
 }
 HOOKS = {
     "explain_mismatches": f"{_ROOM}.blaming:explain_mismatches",
-    "are_right_alone": f"{_ROOM}.path_blame:are_right_alone",
 }

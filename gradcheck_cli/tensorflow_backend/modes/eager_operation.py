@@ -264,6 +264,104 @@ class CalledCase:
         except BaseException as error:  # the user's code may raise anything
             raise describe_failure(error, "forward") from error
 
+    # As an op.
+
+    def rounded_sizes(self, input_index: int) -> list[Array]:
+        """Return the outputs' own size, as no graph shows larger terms."""
+        del input_index  # each input moves them
+        return [dtypes.magnitude(value) for value in self.base_values]
+
+    def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
+        """Evaluate the forward at several points, one by one; NaN where it refuses one. See `Operation`."""
+        rows = []
+        count = self.at.count
+        moved = {input_index - count: stack for input_index, stack in batch.items() if input_index >= count}
+        points = len(next(iter(batch.values())))
+        with at_values(self.state.variables, moved, points) as sample_rows:
+            for row in sample_rows:
+                tensors = list(self.tensors)
+                for input_index in batch.keys() & set(range(count)):
+                    info = self.inputs[input_index]
+                    value = value_of(batch[input_index], row, info.shape)
+                    tensors[input_index] = tf.constant(dtypes.narrow(value, info.dtype), info.dtype)
+                rows.append(self._evaluate_at(tensors))
+        if not rows:
+            return [np.empty((0, *output.shape)) for output in self.outputs]
+        return [np.stack(column) for column in zip(*rows, strict=True)]
+
+    def _evaluate_at(self, tensors: Sequence[Any]) -> list[Array]:
+        try:
+            values = [dtypes.widen(value.numpy()) for value in self.call.call_moved(tensors)]
+            require_shapes((value.shape for value in values), self.outputs)
+        except ShapeChangesError as error:
+            failure: CaseFailedError = error
+        except CaseFailedError:
+            raise
+        except Exception as error:  # noqa: BLE001 (the user's code may raise anything)
+            failure = describe_failure(error, "forward")
+        else:
+            return values
+        return self.state.refuse(self, failure)
+
+    def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
+        """Pull upstreams of one output back to every input; see `Operation`."""
+        if self.outputs[output].size:
+            return self.joint_vjp({output: upstream})
+        infos = [self.inputs[input_index] for input_index in self.at.differentiable]
+        return pull_in_spoilt_memory(
+            lambda stack: self.joint_vjp({output: stack}), upstream, infos, eagerly=True
+        )
+
+    def jvp(self, input_index: int, tangents: Array) -> list[Array | None] | None:
+        """Push tangents of one input forward through the bodies of custom gradients; see `Operation`.
+
+        Without a custom gradient it returns nothing, since forward mode then uses the very gradients that are
+        checked. The same holds for a vjp, which has them in its body. It also returns nothing where forward
+        mode takes a `stop_gradient` as a constant and differences don't.
+        """
+        if not self.call.custom_gradients or self.state.vjp is not None:
+            return None
+        for output in range(len(self.outputs)):
+            stops = self.facts.stops_between(output, input_index)
+            if self.facts.closed(output, input_index) or not all(map(self.holds, stops)):
+                return None
+        source = [*self.tensors, *self.state.variables][input_index]
+        rows = []
+        for tangent in tangents:
+            tangent_tensor = tf.constant(dtypes.narrow(tangent, source.dtype.name), source.dtype)
+            with (
+                self.call.call_unheld() as call,
+                private_eager.run_functions_eagerly(),
+                private_eager.skip_custom_gradients(),
+                tf.autodiff.ForwardAccumulator(source, tangent_tensor) as forward,
+            ):
+                outputs = call(*self.tensors)
+            rows.append([forward.jvp(output) for output in outputs])
+        return [
+            None
+            if any(value is None for value in column)
+            else np.stack([dtypes.widen(value.numpy()) for value in column])
+            for column in zip(*rows, strict=True)
+        ]
+
+    def joint_vjp(self, upstreams: Mapping[int, Stack]) -> list[Array | None]:
+        """Pull upstreams of some outputs back at once; see `Operation`."""
+        rows = self.gradients(upstreams)
+        result: list[Array | None] = [None] * len(self.inputs)
+        for input_index in self.at.differentiable:
+            column = [
+                None if row[input_index] is None else dtypes.widen(row[input_index].numpy()) for row in rows
+            ]
+            gradients = [value for value in column if value is not None]
+            if len({value.shape for value in gradients}) > 1:
+                name = self.inputs[input_index].name
+                message = f"the gradient for {name} changes shape with its upstream."
+                raise GradientFormError((input_index,), message)
+            if gradients:  # None for some upstreams only: the same as zero there
+                zero = np.zeros_like(gradients[0])
+                result[input_index] = np.stack([zero if value is None else value for value in column])
+        return result
+
 
 def describe_failure(error: BaseException, what: str) -> CaseFailedError:
     """Describe what the user's code raised."""
@@ -427,111 +525,6 @@ def _variables_of_gradients(called: CalledCase) -> tuple[Any, ...]:
     return tuple(called.call.gradient_variables.values())
 
 
-@dataclass(frozen=True)
-class EagerRuns:
-    """Calls a case's function, and pulls back upstreams under its tape."""
-
-    called: CalledCase
-
-    def rounded_sizes(self, input_index: int) -> list[Array]:
-        """Return the outputs' own size, as no graph shows larger terms."""
-        del input_index  # each input moves them
-        return [dtypes.magnitude(value) for value in self.called.base_values]
-
-    def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
-        """Evaluate the forward at several points, one by one; NaN where it refuses one. See `Operation`."""
-        rows = []
-        count = self.called.at.count
-        moved = {input_index - count: stack for input_index, stack in batch.items() if input_index >= count}
-        points = len(next(iter(batch.values())))
-        with at_values(self.called.state.variables, moved, points) as sample_rows:
-            for row in sample_rows:
-                tensors = list(self.called.tensors)
-                for input_index in batch.keys() & set(range(count)):
-                    info = self.called.inputs[input_index]
-                    value = value_of(batch[input_index], row, info.shape)
-                    tensors[input_index] = tf.constant(dtypes.narrow(value, info.dtype), info.dtype)
-                rows.append(self._evaluate_at(tensors))
-        if not rows:
-            return [np.empty((0, *output.shape)) for output in self.called.outputs]
-        return [np.stack(column) for column in zip(*rows, strict=True)]
-
-    def _evaluate_at(self, tensors: Sequence[Any]) -> list[Array]:
-        try:
-            values = [dtypes.widen(value.numpy()) for value in self.called.call.call_moved(tensors)]
-            require_shapes((value.shape for value in values), self.called.outputs)
-        except ShapeChangesError as error:
-            failure: CaseFailedError = error
-        except CaseFailedError:
-            raise
-        except Exception as error:  # noqa: BLE001 (the user's code may raise anything)
-            failure = describe_failure(error, "forward")
-        else:
-            return values
-        return self.called.state.refuse(self.called, failure)
-
-    def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
-        """Pull upstreams of one output back to every input; see `Operation`."""
-        if self.called.outputs[output].size:
-            return self._pull({output: upstream})
-        infos = [self.called.inputs[input_index] for input_index in self.called.at.differentiable]
-        return pull_in_spoilt_memory(lambda stack: self._pull({output: stack}), upstream, infos, eagerly=True)
-
-    def jvp(self, input_index: int, tangents: Array) -> list[Array | None] | None:
-        """Push tangents of one input forward through the bodies of custom gradients; see `Operation`.
-
-        Without a custom gradient it returns nothing, since forward mode then uses the very gradients that are
-        checked. The same holds for a vjp, which has them in its body. It also returns nothing where forward
-        mode takes a `stop_gradient` as a constant and differences don't.
-        """
-        called, facts = self.called, self.called.facts
-        if not called.call.custom_gradients or called.state.vjp is not None:
-            return None
-        for output in range(len(called.outputs)):
-            stops = facts.stops_between(output, input_index)
-            if facts.closed(output, input_index) or not all(map(called.holds, stops)):
-                return None
-        source = [*self.called.tensors, *self.called.state.variables][input_index]
-        rows = []
-        for tangent in tangents:
-            tangent_tensor = tf.constant(dtypes.narrow(tangent, source.dtype.name), source.dtype)
-            with (
-                self.called.call.call_unheld() as call,
-                private_eager.run_functions_eagerly(),
-                private_eager.skip_custom_gradients(),
-                tf.autodiff.ForwardAccumulator(source, tangent_tensor) as forward,
-            ):
-                outputs = call(*self.called.tensors)
-            rows.append([forward.jvp(output) for output in outputs])
-        return [
-            None
-            if any(value is None for value in column)
-            else np.stack([dtypes.widen(value.numpy()) for value in column])
-            for column in zip(*rows, strict=True)
-        ]
-
-    def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
-        """Pull upstreams of all differentiable outputs back at once; see `Operation`."""
-        return self._pull(upstreams)
-
-    def _pull(self, upstreams: Mapping[int, Stack]) -> list[Array | None]:
-        rows = self.called.gradients(upstreams)
-        result: list[Array | None] = [None] * len(self.called.inputs)
-        for input_index in self.called.at.differentiable:
-            column = [
-                None if row[input_index] is None else dtypes.widen(row[input_index].numpy()) for row in rows
-            ]
-            gradients = [value for value in column if value is not None]
-            if len({value.shape for value in gradients}) > 1:
-                name = self.called.inputs[input_index].name
-                message = f"the gradient for {name} changes shape with its upstream."
-                raise GradientFormError((input_index,), message)
-            if gradients:  # None for some upstreams only: the same as zero there
-                zero = np.zeros_like(gradients[0])
-                result[input_index] = np.stack([zero if value is None else value for value in column])
-        return result
-
-
 @dataclass(frozen=True, kw_only=True)
 class EagerOperation(OpenedOperation):
     """One case in eager mode. Nothing is a float64 twin, and a call has its gradient at its own point."""
@@ -541,17 +534,16 @@ class EagerOperation(OpenedOperation):
     @staticmethod
     def of(called: CalledCase) -> EagerOperation:
         """Return a called case as an op."""
-        runs = EagerRuns(called)
         return EagerOperation(
             opening=called.opening,
             called=called,
             facts=called.facts,
             forms=OpForms(lambda stops: EagerOperation.of(replace(called, stops=stops))),
-            evaluate=runs.evaluate,
-            vjp=runs.vjp,
-            joint_vjp=runs.joint_vjp,
-            jvp=runs.jvp,
-            rounded_sizes=runs.rounded_sizes,
+            evaluate=called.evaluate,
+            vjp=called.vjp,
+            joint_vjp=called.joint_vjp,
+            jvp=called.jvp,
+            rounded_sizes=called.rounded_sizes,
         )
 
     def retraced(self) -> EagerOperation:
