@@ -241,10 +241,10 @@ class CalledCase:
     @cached_property
     def facts(self) -> CalledFacts:
         """What is known of it."""
-        known = partial(_is_connected, self), partial(_is_plain_chain, self)
+        by_gradient = partial(_is_connected, self), partial(_is_plain_chain, self)
         if self.trace is None:
-            return UntracedFacts(*known, called=self)
-        return EagerFacts(*known, called=self, traced=self.trace.traced, runs=self.trace.runs)
+            return UntracedFacts(*by_gradient, called=self)
+        return EagerFacts(*by_gradient, called=self, traced=self.trace.traced, runs=self.trace.runs)
 
     @cached_property
     def base(self) -> list[Any]:
