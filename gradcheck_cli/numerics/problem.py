@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from gradcheck_cli.numerics.elements import PerElement
 from gradcheck_cli.numerics.precision import (
     PRECISIONS,
     Float,
@@ -78,7 +79,7 @@ def power_of_two(x: npt.ArrayLike) -> Float:
 
 
 @dataclass(frozen=True)
-class Domain:
+class Domain(PerElement):
     """The room around each coordinate, (n,) each, infinite where there is no bound."""
 
     below: Float
@@ -92,10 +93,6 @@ class Domain:
         with np.errstate(invalid="ignore"):  # an infinite coordinate has no room
             below, above = point - lowest, highest - point
         return Domain(np.fmax(below, 0.0), np.fmax(above, 0.0))
-
-    def take(self, columns: np.ndarray) -> Domain:
-        """Return the room of some columns."""
-        return Domain(self.below[columns], self.above[columns])
 
     def fit(self, step_scale: Float) -> Float:
         """Return the scale of the steps: no larger than twice the room, so that half of it can be taken.

@@ -21,24 +21,13 @@ from math import factorial
 import numpy as np
 
 from gradcheck_cli.numerics.differences import Differences, Mask, Sides, differences
+from gradcheck_cli.numerics.elements import Elements, PerElement
 from gradcheck_cli.numerics.precision import Float
 from gradcheck_cli.numerics.problem import Domain, Problem, power_of_two, step_to_both_sides
 from gradcheck_cli.numerics.shared_limits import BOUND_PER_SIGMA
 
 # A chunk's arrays hold (steps, elements); this many elements at a time keep each near 10 MB.
 MAX_ELEMENTS = 50_000
-
-
-@dataclass(frozen=True)
-class Elements:
-    """Some elements of the Jacobian: (e,) each."""
-
-    rows: np.ndarray
-    columns: np.ndarray
-
-    def take(self, which: np.ndarray) -> Elements:
-        """Return some of them."""
-        return Elements(self.rows[which], self.columns[which])
 
 
 @dataclass(frozen=True)
@@ -92,7 +81,7 @@ def sample(
     reach = working.ladder
     columns, owner = np.unique(elements.columns, return_inverse=True)
     x = sampler.point[columns]
-    room = domain.take(columns)
+    room = domain[columns]
     step_scale = power_of_two(scale[columns]) * 2.0**-depth
     sentinels = reach.sentinels_at(depth, working)
     neighbours = step_to_both_sides(
@@ -228,7 +217,7 @@ LEVELS = 3
 
 
 @dataclass(frozen=True)
-class Settled:
+class Settled(PerElement):
     """(e,) each: the slope, a bound on its error (infinite where nothing settled), and the rungs used.
 
     `noise` is what noise of the values adds to that bound; the rest is truncation.
@@ -242,13 +231,7 @@ class Settled:
 
     def where(self, use_other: Mask, other: Settled) -> Settled:
         """Return these with some elements taken from another."""
-        return Settled(
-            np.where(use_other, other.slope, self.slope),
-            np.where(use_other, other.uncertainty, self.uncertainty),
-            np.where(use_other, other.rungs, self.rungs),
-            np.where(use_other, other.spread, self.spread),
-            np.where(use_other, other.noise, self.noise),
-        )
+        return self.put(use_other, other[use_other]) if use_other.any() else self
 
 
 @np.errstate(all="ignore")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gradcheck_cli.numerics.differences import Differences, Mask
+from gradcheck_cli.numerics.elements import PerElement
 from gradcheck_cli.numerics.precision import FLOAT32, Float
 from gradcheck_cli.numerics.reasons import Reason
 from gradcheck_cli.numerics.refine.edges import Departure, find_departure
@@ -34,7 +35,7 @@ _APART = 8.0
 
 
 @dataclass(frozen=True)
-class Resolution:
+class Resolution(PerElement):
     """What is known about some elements without their analytic values, (e,) each."""
 
     slope: Float  # the derivative; at a kink the mean of both sides
@@ -61,46 +62,46 @@ class Resolution:
 
     @staticmethod
     def empty(size: int) -> Resolution:
-        """Return an empty resolution, to be filled by `put`."""
-        none = np.full(size, np.nan)
-        false = np.zeros(size, dtype=bool)
+        """Return a resolution of which nothing is known."""
+        unknown, zero, none = np.full(size, np.nan), np.zeros(size), np.zeros(size, dtype=np.int64)
+        is_no = np.zeros(size, dtype=bool)
         return Resolution(
-            slope=none.copy(),
+            slope=unknown,
             uncertainty=np.full(size, np.inf),
-            low=none.copy(),
-            high=none.copy(),
-            is_kink=false.copy(),
-            is_flat=false.copy(),
+            low=unknown,
+            high=unknown,
+            is_kink=is_no,
+            is_flat=is_no,
             reason=np.full(size, Reason.UNRESOLVED, dtype=np.int8),
-            rungs=np.zeros(size, dtype=np.int64),
-            local_low=none.copy(),
-            local_high=none.copy(),
-            local_differs=false.copy(),
+            rungs=none,
+            local_low=unknown,
+            local_high=unknown,
+            local_differs=is_no,
             departure=Departure.empty(size),
-            noise=np.zeros(size),
-            bias=np.zeros(size),
-            value=np.zeros(size),
-            is_lost=false.copy(),
-            depth=np.zeros(size, dtype=np.int64),
+            noise=zero,
+            bias=zero,
+            value=zero,
+            is_lost=is_no,
+            depth=none,
         )
 
-    def put(self, which: np.ndarray, other: Resolution) -> None:
-        """Overwrite some elements, in place."""
-        self.departure.put(which, other.departure)
-        for name in _ARRAYS:
-            getattr(self, name)[which] = getattr(other, name)
-
-    def take(self, which: np.ndarray) -> Resolution:
-        """Return some elements."""
-        arrays = {name: getattr(self, name)[which] for name in _ARRAYS}
-        return Resolution(**arrays, departure=self.departure.take(which))
+    def hide(self, which: np.ndarray) -> Resolution:
+        """Return the same with no slope where stairs hide it, (e,)."""
+        return replace(
+            self,
+            slope=np.where(which, np.nan, self.slope),
+            uncertainty=np.where(which, np.inf, self.uncertainty),
+            reason=np.where(which, Reason.STAIRCASE, self.reason).astype(np.int8),
+        )
 
 
-_ARRAYS = [field.name for field in fields(Resolution) if field.name != "departure"]
+def resolve(series: Series, depth: np.ndarray) -> Resolution:
+    """Resolve some elements: test for a jump, then a kink, then a slope; noise last.
 
-
-def resolve(series: Series) -> Resolution:
-    """Resolve some elements: test for a jump, then a kink, then a slope; noise last."""
+    Args:
+        series: the samples.
+        depth: (e,) the powers of two by which their steps were divided.
+    """
     is_jump = find_jumps(series)
     settled, noise = _settle_louder(series, _settle_slope(series))
     kinks = find_kinks(series)
@@ -135,10 +136,10 @@ def resolve(series: Series) -> Resolution:
         local_differs=local_differs,
         departure=find_departure(series, slope, uncertainty + apart, noise),
         noise=relative,
-        bias=relative.copy(),
+        bias=relative,
         value=value,
         is_lost=~is_kink & np.isfinite(uncertainty) & (settled.noise > 0.5 * uncertainty),
-        depth=np.zeros(series.base.shape, dtype=np.int64),
+        depth=depth,
     )
 
 
