@@ -28,12 +28,13 @@ from gradcheck_cli.checking.checks.check import (
 from gradcheck_cli.checking.ops.jacobian import (
     Jacobian,
     PairKey,
-    packed_function,
     packed_point,
     pull_back,
+    pull_back_together,
     rounding_slack,
 )
-from gradcheck_cli.checking.ops.operation import Float, Operation, pack, packed_magnitude, unpack
+from gradcheck_cli.checking.ops.operation import Float, Operation, packed_magnitude
+from gradcheck_cli.checking.ops.space import function_between
 from gradcheck_cli.numerics import FLOAT64, rule_for
 from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, agree, largest_finite
 from gradcheck_cli.numerics.problem import scales
@@ -172,7 +173,7 @@ def find_absorbed(pulled: OutputVjp) -> str:
         ends = np.stack([point, point])
         step = FLOAT64.first_step * scales(point).step[element]
         ends[:, element] += (step, -step)
-        above, below = packed_function(formula, input_index, [output])(ends)
+        above, below = function_between(formula, [input_index], [output])(ends)
         slopes = np.nan_to_num((above - below) / (2 * step), posinf=0.0, neginf=0.0)
         share = np.abs(slopes) / max(float(np.max(np.abs(slopes))), np.finfo(float).tiny)
         terms = np.flatnonzero(share > OWN_ORDER)  # smaller ones would need large upstreams
@@ -497,15 +498,12 @@ def _check_joint(op: Operation, all_pulled: list[OutputVjp], lossy: str) -> Chec
     if len(all_pulled) > 1:
         joint_sizes = SIZES[1:-1]  # that every dtype holds
         sizes = np.array(joint_sizes)[:, None]
-        upstreams = {
-            pulled.output: unpack(sizes * pulled.base[None], op.outputs[pulled.output])
-            for pulled in all_pulled
-        }
-        for input_index, joint in enumerate(op.joint_vjp(upstreams)):
+        upstreams = {pulled.output: sizes * pulled.base[None] for pulled in all_pulled}
+        for input_index, joint in pull_back_together(op, upstreams).items():
             # An input is left out if all its pairs are expected to be wrong.
             if joint is None or not any(input_index in pulled.input_indices for pulled in all_pulled):
                 continue
-            for size, gradient in zip(joint_sizes, pack(joint, op.inputs[input_index]), strict=True):
+            for size, gradient in zip(joint_sizes, joint, strict=True):
                 if lossy and size < 1:
                     continue
                 message = _find_joint_fault(op, all_pulled, input_index, gradient, size)

@@ -20,11 +20,11 @@ from gradcheck_cli.checking.ops.budget import Budget
 from gradcheck_cli.checking.ops.jacobian import (
     Jacobian,
     PairKey,
-    packed_function,
     packed_point,
     working_precision,
 )
 from gradcheck_cli.checking.ops.operation import Float, Operation, Operations
+from gradcheck_cli.checking.ops.space import function_between
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Rule, Stopped
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Verdict
@@ -216,7 +216,7 @@ def _compare(pair: Pair, sample: PairSample, stops: Mapping[str, str]) -> _Chang
 
     def slopes(held: frozenset[str]) -> tuple[Float, float]:
         both = np.concatenate([points, 2 * point - points])
-        values = packed_function(_holding(op, held), input_index, [output])(both)
+        values = function_between(_holding(op, held), [input_index], [output])(both)
         far, near = np.split(values[: len(points)] - values[len(points) :], 2)
         return (16 * near / _STEPS[1] - far) / 15, float(np.max(np.abs(values), initial=0.0))
 

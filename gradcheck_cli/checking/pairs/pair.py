@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.jacobian import (
     PairKey,
-    packed_function,
     packed_point,
     pull_back,
     working_precision,
@@ -29,10 +28,9 @@ from gradcheck_cli.checking.ops.operation import (
     Operations,
     TensorInfo,
     index_of,
-    pack,
-    packed_magnitude,
     packed_size,
 )
+from gradcheck_cli.checking.ops.space import Space, function_between
 from gradcheck_cli.numerics import (
     FLOAT64,
     Judgement,
@@ -195,34 +193,24 @@ def joint_problem(pairs: Sequence[Pair], op: Operation | None = None) -> Problem
     operations, input_index = first.operations, first.input_index
     op = op or operations.differenced
     outputs = [pair.output_index for pair in pairs]
-    infos = [op.outputs[output] for output in outputs]
-    values = [
-        packed_magnitude(op.base_values[output], info) for output, info in zip(outputs, infos, strict=True)
-    ]
+    space = Space.of(op.outputs, outputs)
+    sizes = space.magnitudes(op.base_values)
     low, high = first.domain
     return Problem(
-        operations.budget.limit(packed_function(op, input_index, outputs)),
+        operations.budget.limit(function_between(op, [input_index], outputs)),
         packed_point(op, input_index),
         working_precision(op, op.inputs[input_index].dtype),
-        np.concatenate(
-            [np.full(packed_size(info), working_precision(op, info.dtype).unit_roundoff) for info in infos]
-        ),
+        space.each([working_precision(op, info.dtype).unit_roundoff for info in space.infos.values()]),
         tolerance=first.tolerance,
         low=low,
         high=high,
         scale=first.scale,
-        base_value=np.concatenate(values),
-        largest_beside=np.concatenate([np.full(each.size, largest_finite(each)) for each in values]),
-        rounded_size=lambda: _rounded_size(op, input_index, outputs),
+        base_value=sizes,
+        largest_beside=space.each([largest_finite(own) for own in space.split(sizes)]),
+        rounded_size=lambda: space.magnitudes(op.rounded_sizes(input_index)),
         takes_moves=not op.inputs[input_index].is_complex,
         may_round=bool(op.facts.quantisers),
     )
-
-
-def _rounded_size(op: Operation, input_index: int, outputs: Sequence[int]) -> Float:
-    """Return the size that each element's rounding is relative to, packed."""
-    sizes = op.rounded_sizes(input_index)
-    return np.concatenate([packed_magnitude(sizes[output], op.outputs[output]) for output in outputs])
 
 
 def pairs_at(
@@ -621,8 +609,8 @@ class PointData:
             infos: Sequence[TensorInfo], arrays: Sequence[npt.NDArray[np.generic]]
         ) -> dict[str, Float]:
             return {
-                info.name: pack(array[np.newaxis], info)[0]
-                for info, array in zip(infos, arrays, strict=True)
+                info.name: Space.of(infos, [index]).pack_one(arrays)
+                for index, info in enumerate(infos)
                 if info.is_differentiable
             }
 

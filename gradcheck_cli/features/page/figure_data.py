@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli import clock, hooks
-from gradcheck_cli.checking.ops.jacobian import packed_function, packed_point, working_precision
+from gradcheck_cli.checking.ops.jacobian import packed_point, working_precision
 from gradcheck_cli.checking.ops.operation import Float, GradientFormError, Opening, Operation, name_element
+from gradcheck_cli.checking.ops.space import function_between
 from gradcheck_cli.checking.pairs.pair import Judged, PairSample
 from gradcheck_cli.checking.verdicts.summary import RANK, Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
@@ -86,12 +87,12 @@ def ladder_of(case: Case, op: Operation, pair: tuple[int, int], sample: PairSamp
     precision = working_precision(op, op.inputs[input_index].dtype)
     scale = scales(point, tensor.scale).step[[column]]
     steps = power_of_two(scale)[:, None] * 0.25 ** np.arange(_RUNGS)
-    domain = Domain.around(point, *tensor.domain).take(np.array([column]))
+    domain = Domain.around(point, *tensor.domain)[np.array([column])]
     moved = step_to_both_sides(point[[column]], steps, domain, precision)
     points = np.tile(point, (2 * _RUNGS + 1, 1))
     points[1 : _RUNGS + 1, column], points[_RUNGS + 1 :, column] = moved.up[0], moved.down[0]
     try:
-        values = packed_function(op, input_index, [output])(points)[:, row]
+        values = function_between(op, [input_index], [output])(points)[:, row]
     except (CaseFailedError, GradientFormError):
         return None
     up, down = moved.step_up[0], moved.step_down[0]
