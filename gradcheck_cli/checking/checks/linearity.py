@@ -163,10 +163,10 @@ def find_absorbed(pulled: OutputVjp) -> str:
     float64 say it. The upstream makes them positive and of one size, and the first one absorb the others,
     unless they are added in a wider dtype or in pairs. What they must add up to is the gradient in float64.
     """
-    formula, output = pulled.formula, pulled.output
-    is_half = pulled.precision.is_half
-    if formula is None or not is_half or pulled.shift != 1.0 or pulled.base.size < MANY:
+    output, is_half = pulled.output, pulled.precision.is_half
+    if pulled.formula is None or not is_half or pulled.shift != 1.0 or pulled.base.size < MANY:
         return ""
+    formula = pulled.formula.op
     for input_index in set(pulled.input_indices) - pulled.matrices.keys():
         element = int(np.argmax(np.nan_to_num(np.abs(pulled.first[input_index]), posinf=0.0)))
         point = packed_point(formula, input_index)
@@ -424,8 +424,8 @@ def _check_linearity(view: UpstreamView) -> CheckResult:
 
 def _find_wrong(pulled: OutputVjp, precision: str) -> tuple[str, str]:
     """Return what is wrong with one output's vjp, and what was excused until then; empty where nothing is."""
-    excused = ""
-    for flow, gradients in _pull_flows(pulled):
+    excused: list[str] = []
+    for flow, gradients in _pull_flows(pulled, excused):
         for input_index in pulled.input_indices:
             match = find_fault(pulled, input_index, flow, gradients[input_index])
             if match is not None:
@@ -437,15 +437,20 @@ def _find_wrong(pulled: OutputVjp, precision: str) -> tuple[str, str]:
                 )
                 remedy = _excuse(pulled, input_index, flow, fault, gradients[input_index])
                 if not remedy:
-                    return f"{label} isn't linear in the upstream{detail}; {_QUESTION}", excused
-                excused = excused or f"{label}{detail}; {remedy}"
-    return find_narrowed(pulled) or find_absorbed(pulled), excused
+                    return f"{label} isn't linear in the upstream{detail}; {_QUESTION}", "".join(excused[:1])
+                excused.append(f"{label}{detail}; {remedy}")
+    return find_narrowed(pulled) or find_absorbed(pulled), "".join(excused[:1])
 
 
-def _pull_flows(pulled: OutputVjp) -> Iterator[tuple[Flow, dict[int, Float]]]:
-    """Yield the upstreams and their gradients, the last one just above what a solver's error may be."""
+def _pull_flows(pulled: OutputVjp, excused: Sequence[str]) -> Iterator[tuple[Flow, dict[int, Float]]]:
+    """Yield the upstreams and their gradients, the last one just above what a solver's error may be.
+
+    Args:
+        pulled: the output's vjp.
+        excused: what is excused by then, read after each upstream.
+    """
     yield from zip(pulled.upstreams.flows(), pulled.gradients_for("linearity"), strict=True)
-    if pulled.stopped:
+    if any(text.endswith(_IF_SMALL) for text in excused):
         factor = 2.0 ** math.floor(math.log2(_ABOVE_STOP * pulled.own_share))
         flow = Flow(
             f"a random upstream of size {factor * pulled.upstreams.size:.1e}", factor * pulled.base, factor
@@ -467,7 +472,6 @@ def _excuse(pulled: OutputVjp, input_index: int, flow: Flow, fault: Fault, gradi
         error = max(error, largest_finite(gradient - flow.factor * pulled.first[input_index]))
     size = pulled.largest(input_index) if is_small else abs(fault.expected)
     if (is_small or flow.factor is not None) and error <= pulled.own_share * size:
-        pulled.stopped = True
         return _IF_SMALL
     return ""
 
@@ -479,7 +483,7 @@ def _loses_digits(pulled: OutputVjp, input_index: int, upstream: Float, factor: 
     """
     actual, expected = fault.actual, fault.expected
     if pulled.formula is not None and abs(factor) != 1:
-        pulled_back = pull_back(pulled.formula, pulled.output, np.stack([upstream, pulled.base]))
+        pulled_back = pull_back(pulled.formula.op, pulled.output, np.stack([upstream, pulled.base]))
         if (gradients := pulled_back[input_index]) is not None:
             actual, expected = gradients[:, fault.element] * (1.0, factor)
     elif factor <= _LOSS_SCALE:

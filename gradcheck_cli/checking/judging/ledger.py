@@ -93,9 +93,8 @@ def judge_pairs(
         key: replace(sample, smallness=Smallness(pairs[key].tolerance.rtol, _rounding(pairs[key])))
         for key, sample in settled.items()
     }
-    for key in [key for key, sample in samples.items() if sample.is_still]:
-        mark_remainder(pairs, samples, key)
-    return samples
+    still = [key for key, sample in samples.items() if sample.is_still]
+    return samples | {key: mark_remainder(pairs, samples, key) for key in still}
 
 
 def _rounding(pair: Pair) -> tuple[Float, Float]:

@@ -92,7 +92,8 @@ def _judge_group(group: Sequence[Pair], samples: dict[PairKey, PairSample]) -> N
                     guilty.append(pair)
         tied.update([samples[pair.key] for pair in group])
     if guilty:
-        finding.place[is_open] = Place.SMOOTH  # these rows aren't judged together
+        # These rows aren't judged together.
+        finding = replace(finding, place=np.where(is_open, Place.SMOOTH, finding.place))
     samples.update(zip([pair.key for pair in group], tied.apply(rows, finding), strict=True))
     rest = [pair for pair in group if pair not in guilty]
     if guilty and len(rest) > 1:
