@@ -286,7 +286,7 @@ class OutputVjp:
     shift: float = 1.0  # a power of two that every upstream is multiplied by
     # names of the checks whose upstreams are pulled back together with the first one
     ahead: frozenset[str] = frozenset()
-    # the same op in the dtypes that the spec names, which the gradient was written for; default: the op itself
+    # the op in the dtypes that the spec names, which the gradient was written for; default: the op itself
     declared: Operation | None = None
     formula: Formula | None = None  # the op in float64, where `op` is below it
     # indices of the inputs for which some upstream's gradient was seen to be well above underflow
