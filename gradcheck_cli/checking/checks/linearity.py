@@ -461,8 +461,8 @@ def _pull_flows(pulled: OutputVjp, excused: Sequence[str]) -> Iterator[tuple[Flo
 def _excuse(pulled: OutputVjp, input_index: int, flow: Flow, fault: Fault, gradient: Float) -> str:
     """Return what else may explain a fault, and the remedy; empty if nothing does.
 
-    It may be a loss of digits. Or the gradient has an absolute error, within the tolerance for an ordinary
-    upstream, which is much for a small one, and which a multiple doesn't repeat: an iterative solver's.
+    Digits may be lost for large upstreams. Or an iterative solver stops at an absolute error: it is small
+    beside an ordinary upstream's gradient, and large beside that of a small upstream.
     """
     if flow.factor is not None and _loses_digits(pulled, input_index, flow.upstream, flow.factor, fault):
         return _IF_DIGITS

@@ -98,11 +98,12 @@ def judge_pairs(
 
 
 def _rounding(pair: Pair) -> tuple[Float, Float]:
-    """Return how large a zero slope may seem, as outputs are rounded: in the gradient, in differences; (m,).
+    """Return how large rounding of the output may make a slope that is zero, (m,) each.
 
-    A value counts as the output's largest unless it is far smaller: its terms may be as large, as in a
-    softmax or a normalisation. Inputs count as of size 1 at least. Where they are tiny, values' last bits
-    look like a slope; a gradient's own terms don't grow so.
+    The first is for the gradient, the second for differences, which divide it by their step. A value counts
+    as the output's largest unless it is far smaller: its terms may be as large, as in a softmax or a
+    normalisation. Inputs count as of size 1 at least. Where they are tiny, values' last bits look like a
+    slope; a gradient's own terms don't grow so.
     """
     op = pair.operations.differenced
     size = packed_magnitude(op.base_values[pair.output_index], pair.output)

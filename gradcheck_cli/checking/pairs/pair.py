@@ -270,17 +270,17 @@ class Rule(IntEnum):
     KINK = 1
     TIE = 2
     ROUNDING = 3
-    FORWARD_MODE = 5
-    EXACT_POINT = 6
-    DECLARED = 7
-    APPROXIMATION = 8
-    STOP = 9
-    JOINED_KINKS = 10
-    NOT_FINITE = 11
+    FORWARD_MODE = 4
+    EXACT_POINT = 5
+    DECLARED = 6
+    APPROXIMATION = 7
+    STOP = 8
+    JOINED_KINKS = 9
+    NOT_FINITE = 10
 
     @property
     def words(self) -> str:
-        """How elements were decided that this rule decided, in reports."""
+        """What reports say of the elements that this rule decided."""
         return _WORDS[self]
 
 
@@ -367,7 +367,7 @@ class Places:
 
 @dataclass(frozen=True)
 class Smallness:
-    """How small a slope may be for a reason."""
+    """Below which size a slope says nothing: it may be a zero that was rounded."""
 
     rtol: float = 0.0  # the part of the tolerance that is relative to the element
     # how large a zero slope may appear, in the gradient and in differences, by rounding of the output, (m,)

@@ -32,7 +32,7 @@ from gradcheck_cli.numerics.refine.edges import (
     find_departure,
     find_stairs,
 )
-from gradcheck_cli.numerics.refine.series import RATIO, sample
+from gradcheck_cli.numerics.refine.series import RATIO, Series, sample
 from gradcheck_cli.numerics.refine.slopes import Resolution, resolve, shows_kink
 from gradcheck_cli.numerics.shared_limits import (
     BOUND_PER_SIGMA,
@@ -94,40 +94,44 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
     """
     rows, slots = elements.rows, elements.columns
     sampled = Elements(rows, np.broadcast_to(problem.table, problem.shape)[rows, slots])
-    resolution = Resolution.empty(rows.size)
     doubtful = _Doubtful(elements, sampled, analytic, first.trusted)
-    open_now = np.ones(rows.size, dtype=bool)
-    doubted = is_small = _is_small(problem)[sampled.columns]
-    is_rough = np.zeros(rows.size, dtype=bool)
-    refined: Refined | None = None
-    for this_round in (*_plan_rounds(problem), None):
-        if this_round is not None:
-            is_open = (
-                open_now | doubted if this_round.is_own else open_now & ~_is_settled(problem, resolution)
-            )
-            chosen = np.flatnonzero(is_open & this_round.is_for(resolution, sampled.columns))
-            if refined is not None and not chosen.size:
-                continue
+    resolution, nobody = Resolution.empty(rows.size), np.zeros(rows.size, dtype=bool)
+    is_rough, is_open = nobody, ~nobody
+    # Steps far beyond an input's own size may pass over a pole or a kink: what they show to be wrong is
+    # doubted until smaller ones show the same.
+    is_doubted = is_small = _is_small(problem)[sampled.columns]
+    for this_round in _plan_rounds(problem):
+        is_wanted = is_open | is_doubted if this_round.is_own else is_open & ~_is_settled(problem, resolution)
+        chosen = np.flatnonzero(is_wanted & this_round.is_for(resolution, sampled.columns))
+        if chosen.size:
             resolution, rough = _sample(problem, sampled, chosen, this_round, resolution)
-            is_rough |= rough
-        is_spent = open_now & (this_round is None)
-        refined = _apply_tolerances(problem, doubtful, resolution, is_spent)
-        resolution, is_hidden = confirm(problem, sampled, refined, analytic)
-        is_hidden |= is_rough & (refined.verdict == Verdict.MISMATCH)
-        if is_hidden.any():
-            resolution = resolution.hide(is_hidden)
-            refined = _apply_tolerances(problem, doubtful, resolution, is_spent)
-        open_now = refined.verdict == Verdict.INCONCLUSIVE
-        is_small = is_small & (this_round is None or not this_round.is_own)
-        # Steps far beyond an input's own size may pass over a pole or a kink.
-        doubted = is_small & (refined.verdict == Verdict.MISMATCH)
-        # There may be a kink close to the point: closer still, one side's slope is the only one.
-        open_now |= resolution.is_kink
-        if not (open_now | doubted).any():
-            break
-    if refined is None:  # there is always a first round
-        raise AssertionError
-    return refined
+            is_rough = is_rough | rough
+            refined = _decide_all(problem, doubtful, resolution, is_rough, nobody)
+            resolution = refined.resolution
+            is_small = is_small & (not this_round.is_own)
+            is_doubted = is_small & (refined.verdict == Verdict.MISMATCH)
+            # There may be a kink close to the point: closer still, one side's slope is the only one.
+            is_open = (refined.verdict == Verdict.INCONCLUSIVE) | resolution.is_kink
+            if not (is_open | is_doubted).any():
+                return refined
+    return _decide_all(problem, doubtful, resolution, is_rough, is_open)
+
+
+def _decide_all(
+    problem: Problem, doubtful: _Doubtful, resolution: Resolution, is_rough: np.ndarray, is_spent: np.ndarray
+) -> Refined:
+    """Decide the elements by what is known about them, unless stairs could undo the verdict.
+
+    Args:
+        is_rough: (e,) which elements can't be wrong, since larger steps show no slope of theirs.
+        is_spent: (e,) for which elements no round is left.
+    """
+    refined = _apply_tolerances(problem, doubtful, resolution, is_spent)
+    resolution, is_hidden = confirm(problem, doubtful.sampled, refined, doubtful.analytic)
+    is_hidden |= is_rough & (refined.verdict == Verdict.MISMATCH)
+    if not is_hidden.any():
+        return replace(refined, resolution=resolution)
+    return _apply_tolerances(problem, doubtful, resolution.hide(is_hidden), is_spent)
 
 
 def _plan_rounds(problem: Problem) -> Iterator[Round]:
@@ -184,29 +188,39 @@ def _sample(
         usual, own = problem.domain.fit(problem.step_scale)[columns], this_round.scale[columns]
         depth = this_round.depth + np.frexp(usual)[1].astype(np.int64) - np.frexp(own)[1]
         new, old = resolve(series, depth), resolution[which]
-        is_better = (new.uncertainty < old.uncertainty) | (
+        is_clear = _is_clear(new)
+        if this_round.is_own:  # the derivative is what the smaller steps show, if they show it clearly
+            rounding = OF_MANY_OPERATIONS * series.unit * np.maximum(np.abs(series.base), series.size)
+            is_noisy = np.maximum(series.noise, series.middle_noise) > rounding
+            is_rough[which] = ~is_clear & ~new.is_flat & (is_noisy | ~np.isfinite(new.uncertainty))
+        gains = (new.uncertainty < old.uncertainty) | (
             ~np.isfinite(old.uncertainty) & (np.isfinite(new.uncertainty) | (this_round.depth == 0))
         )
-        with np.errstate(invalid="ignore"):
-            is_better &= ~new.is_flat & ~_is_settled(problem, old) | (old.reason != Reason.STAIRCASE)
-            is_clear = ~new.is_flat & (new.uncertainty <= KNOWN * np.abs(new.slope))
-            # Closer to a jump, rounding may hide it. Beside a jump, there is a clear slope or none.
-            is_better &= is_clear | new.is_flat | (old.reason != Reason.JUMP)
-            if this_round.is_own:  # the derivative is what the smaller steps show, if they show it clearly
-                rounding = OF_MANY_OPERATIONS * series.unit * np.maximum(np.abs(series.base), series.size)
-                is_noisy = np.maximum(series.noise, series.middle_noise) > rounding
-                is_rough[which] = ~is_clear & ~new.is_flat & (is_noisy | ~np.isfinite(new.uncertainty))
-            # A slope that changes from one step to the next, and is constant closer to the point, is no kink
-            # at this point. It isn't constant if both sides differ as before at the steps that show it.
-            width = KNOWN * (old.high - old.low)
-            is_straight = ~new.is_kink & (new.uncertainty <= width)
-            is_straight &= ~shows_kink(series, new.uncertainty, width)
-            # A function that doesn't move at all there is one side of a relu, or rounded: exp(x) - 1 is 0
-            # below 1e-16. It is rounded if neither side of the kink, nor what lies between them, is level.
-            is_straight &= ~new.is_flat | ((old.low <= width) & (old.high >= -width))
-            is_better = np.where(old.is_kink, is_straight, is_better)
+        leaves_stairs = ~new.is_flat & ~_is_settled(problem, old) | (old.reason != Reason.STAIRCASE)
+        # Closer to a jump, rounding may hide it. Beside a jump, there is a clear slope or none.
+        leaves_jump = is_clear | new.is_flat | (old.reason != Reason.JUMP)
+        is_better = np.where(old.is_kink, _is_off_kink(series, new, old), gains & leaves_stairs & leaves_jump)
         resolution = resolution.put(which[is_better], new[is_better])
     return resolution, is_rough
+
+
+def _is_clear(resolution: Resolution) -> np.ndarray:
+    """Say which elements have a slope that is certain to a tenth, (e,)."""
+    with np.errstate(invalid="ignore"):
+        return ~resolution.is_flat & (resolution.uncertainty <= KNOWN * np.abs(resolution.slope))
+
+
+def _is_off_kink(series: Series, new: Resolution, old: Resolution) -> np.ndarray:
+    """Say where smaller steps show that a kink isn't at the point: their slope doesn't change with the step.
+
+    It does if both sides differ as before at the steps that show it. A function that doesn't move at all is
+    one side of a relu, or rounded: exp(x) - 1 is 0 below 1e-16. It is rounded if neither side of the kink,
+    nor what lies between them, is level.
+    """
+    with np.errstate(invalid="ignore"):
+        width = KNOWN * (old.high - old.low)
+        is_straight = ~new.is_kink & (new.uncertainty <= width) & ~shows_kink(series, new.uncertainty, width)
+        return np.asarray(is_straight & (~new.is_flat | ((old.low <= width) & (old.high >= -width))))
 
 
 @dataclass(frozen=True)
@@ -308,8 +322,8 @@ def confirm(
     absorbed = absorbed_slope(size, problem.unit[rows], problem.step_scale[sampled.columns])
     with np.errstate(invalid="ignore"):
         is_hidden = np.asarray(fails & resolution.is_flat & (np.abs(analytic) <= absorbed))
-    # A function that is straight as far as was seen may be on a tread. So may one whose right zero relies on
-    # flatness that wasn't seen as far as the first pass looked, or was seen only close to the point.
+    # A tread is straight. So a straight function may be on one; if its verdict is a pass, only where that
+    # rests on its being flat, or on steps close to the point.
     passes = verdict == Verdict.PASS
     on_trust = passes & ((resolution.is_flat & (analytic == 0)) | (resolution.depth > 0))
     unseen = np.flatnonzero((fails | on_trust) & (resolution.departure.edge == Edge.NONE))

@@ -214,6 +214,8 @@ ONE_SIDED = RATIO
 # theory: 6.4 to 40 for 16. (empirical)
 WINDOW = 2.5
 LEVELS = 3
+# What is still to come of an error that falls from rung to rung, over what theory says. (empirical)
+STILL_TO_COME = 1.6
 
 
 @dataclass(frozen=True)
@@ -267,7 +269,7 @@ def settle(  # noqa: PLR0913, PLR0917 (the ladder, and three choices of how to u
         moved = np.abs(np.diff(value, axis=0))  # moved[k]: between rungs k and k + 1
         blur = error[1:] + error[:-1]
         uncertainty = _truncation(moved, blur, growth, fall) + error[1:]
-        corrected = 1.5 * np.abs(plain[1:] - value[1:]) / growth  # what smaller rungs may still be off by
+        corrected = STILL_TO_COME * np.abs(plain[1:] - value[1:]) / growth  # what smaller rungs may be off by
         reach = uncertainty + corrected
         agrees = _agree_with_smaller(value[1:], reach, slope, noise_if_usable, sentinels + 1)
         # Of equal bounds, the smallest step's: argmin returns the first.
@@ -326,7 +328,7 @@ def _truncation(moved: Float, blur: Float, growth: float, fall: float) -> Float:
         above[:-1] = np.where(np.isfinite(before), np.maximum(above[:-1], before), above[:-1])
     ratio = below / above
     rest = np.where(is_quiet[:-1], 0.0, above * ratio / (1 - ratio))  # the remaining geometric series
-    share = 1.6 / (growth - 1) * (above + blur[1:])
+    share = STILL_TO_COME / (growth - 1) * (above + blur[1:])
     is_contracting = is_quiet[:-1] | (below * growth / 2 <= above)  # half of the theory's
     from_above = np.where(is_contracting, np.maximum(share, rest), np.inf)
     bound[:-1] = np.where(np.isfinite(from_above), from_above, bound[:-1])

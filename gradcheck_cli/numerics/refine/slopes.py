@@ -11,7 +11,7 @@ from gradcheck_cli.numerics.elements import PerElement
 from gradcheck_cli.numerics.precision import FLOAT32, Float
 from gradcheck_cli.numerics.reasons import Reason
 from gradcheck_cli.numerics.refine.edges import Departure, find_departure
-from gradcheck_cli.numerics.refine.series import SAME_OVER_ORDERS, Series, Settled, settle
+from gradcheck_cli.numerics.refine.series import SAME_OVER_ORDERS, STILL_TO_COME, Series, Settled, settle
 from gradcheck_cli.numerics.shared_limits import (
     BOUND_PER_SIGMA,
     DIGITS,
@@ -245,15 +245,21 @@ def _explain_failure(series: Series) -> np.ndarray:
     return np.where(np.isfinite(series.base), reason, Reason.SINGULAR)
 
 
+# From one step to the next, at least a factor of four shorter, a slope that grows without bound grows by this
+# at least: as h^(-1/5) does, the derivative of x^(4/5). That is asked of the sentinels and four rungs, where
+# noise takes less than a third of the slope, and of two rungs in any case.
+STEEPER = 1.3
+DIVERGING_RUNGS = 4
+
+
 def _diverges(series: Series) -> Mask:
     """Say where slopes grow without bound as steps shrink, as at the end of a square root."""
-    at = series.at
+    at, count = series.at, series.sentinels + DIVERGING_RUNGS
     with np.errstate(all="ignore"):
-        size = np.abs(at.slope[: series.sentinels + 4])
-        noise = at.noise[: series.sentinels + 4]
-        is_lost = (noise[:-1] > 0.3 * size[:-1]) & ~at.is_flat[: size.shape[0] - 1]
-        grows = (size[:-1] > 1.3 * size[1:]) | is_lost
-        return np.asarray(grows.all(axis=0) & (size[-1] > 10 * noise[-1]) & (size[-2] > 10 * noise[-2]))
+        size, noise = np.abs(at.slope[:count]), at.noise[:count]
+        is_lost = (PATTERN * noise > size) & ~at.is_flat[: size.shape[0]]
+        grows = (size[:-1] > STEEPER * size[1:]) | is_lost[:-1]
+        return np.asarray(grows.all(axis=0) & (noise[-2:] < KNOWN * size[-2:]).all(axis=0))
 
 
 def _value_nearby(series: Series) -> Float:
@@ -291,7 +297,8 @@ def _local(series: Series, slope: Float) -> tuple[Float, Float, Mask]:
     at, element = series.at, np.arange(slope.size)
     with np.errstate(all="ignore"):
         is_apart = _have_two_slopes(at)
-        clear = np.where(np.abs(at.slope[0] - slope) > 3 * at.noise[0], 0, max(series.sentinels - 1, 0))
+        is_clear = np.abs(at.slope[0] - slope) > PATTERN * at.noise[0]
+        clear = np.where(is_clear, 0, max(series.sentinels - 1, 0))
         shortest = np.where(is_apart.any(axis=0), np.argmax(is_apart, axis=0), clear)
         which = np.where(series.unit > FLOAT32.unit_roundoff, shortest, clear), element
         differs, noise = is_apart[which], at.noise[which]
@@ -390,8 +397,8 @@ def _settle_side(series: Series, settled: Settled, slope: Float, smallest: np.nd
     column = np.arange(smallest.size)
     here, next_rung = slope[smallest, column], slope[smallest + 1, column]
     with np.errstate(all="ignore"):
-        # A tie at distance d reduces a slope by d / h: a third more than the next rung shows is still to
-        # come.
-        rough = 1.5 * np.abs(here - next_rung) + noise[smallest, column]
+        # A tie at distance d reduces a slope by d / h. The next rung is four times as far and shows three
+        # quarters of it: a third more is still to come.
+        rough = STILL_TO_COME * np.abs(here - next_rung) + noise[smallest, column]
     is_settled = settled.uncertainty < rough
     return np.where(is_settled, settled.slope, here), np.where(is_settled, settled.uncertainty, rough)
