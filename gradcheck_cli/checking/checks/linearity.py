@@ -66,7 +66,7 @@ _ABSORBED = 0.75  # of half a spacing: surely lost, though terms are rounded, to
 
 
 @dataclass(frozen=True)
-class Fault:
+class Deviation:
     """A wrong element: its packed index, its value, and the value that it must have."""
 
     element: int
@@ -86,7 +86,9 @@ class Sum:
     weight: float = 1.0  # the size of all upstreams of the gradients that are compared, over the flow's
 
 
-def find_fault(pulled: OutputVjp, input_index: int, flow: Flow, gradient: Float) -> tuple[Fault, str] | None:
+def find_fault(
+    pulled: OutputVjp, input_index: int, flow: Flow, gradient: Float
+) -> tuple[Deviation, str] | None:
     """Find an element of a gradient that contradicts linearity.
 
     Args:
@@ -236,7 +238,9 @@ def _bounds(
         return size, rounding
 
 
-def compare(pulled: OutputVjp, input_index: int, gradient: Float, expected: Sum, flow: Flow) -> Fault | None:
+def compare(
+    pulled: OutputVjp, input_index: int, gradient: Float, expected: Sum, flow: Flow
+) -> Deviation | None:
     """Compare a gradient with a sum, element by element.
 
     Args:
@@ -292,7 +296,7 @@ def compare(pulled: OutputVjp, input_index: int, gradient: Float, expected: Sum,
                 )
         if not right.all():
             where = int(np.argmin(right))
-            return Fault(chunk.start + where, float(gradient[chunk][where]), float(total[where]))
+            return Deviation(chunk.start + where, float(gradient[chunk][where]), float(total[where]))
     return None
 
 
@@ -310,7 +314,7 @@ def _allowed_share(pulled: OutputVjp, *, is_multiple: bool) -> float:
     return max(share, pulled.case.judging.tolerance.rtol or 0.0)
 
 
-def find_change(pulled: OutputVjp, input_index: int, repeated: Float) -> Fault | None:
+def find_change(pulled: OutputVjp, input_index: int, repeated: Float) -> Deviation | None:
     """Find an element of the first upstream's gradient that changes when it is pulled again.
 
     Measured rounding isn't allowed for here: a gradient that draws random numbers would pass as rounded.
@@ -330,7 +334,7 @@ def find_change(pulled: OutputVjp, input_index: int, repeated: Float) -> Fault |
         right = agree(first[chunk], repeated[chunk], allowed) | ~np.isfinite(allowed)
         if not right.all():
             where = int(np.argmin(right))
-            return Fault(chunk.start + where, float(repeated[chunk][where]), float(first[chunk][where]))
+            return Deviation(chunk.start + where, float(repeated[chunk][where]), float(first[chunk][where]))
     return None
 
 
@@ -458,7 +462,7 @@ def _pull_flows(pulled: OutputVjp, excused: Sequence[str]) -> Iterator[tuple[Flo
         yield flow, pulled.pull(flow.upstream)
 
 
-def _excuse(pulled: OutputVjp, input_index: int, flow: Flow, fault: Fault, gradient: Float) -> str:
+def _excuse(pulled: OutputVjp, input_index: int, flow: Flow, fault: Deviation, gradient: Float) -> str:
     """Return what else may explain a fault, and the remedy; empty if nothing does.
 
     Digits may be lost for large upstreams. Or an iterative solver stops at an absolute error: it is small
@@ -476,7 +480,9 @@ def _excuse(pulled: OutputVjp, input_index: int, flow: Flow, fault: Fault, gradi
     return ""
 
 
-def _loses_digits(pulled: OutputVjp, input_index: int, upstream: Float, factor: float, fault: Fault) -> bool:
+def _loses_digits(
+    pulled: OutputVjp, input_index: int, upstream: Float, factor: float, fault: Deviation
+) -> bool:
     """Whether a multiple of the first upstream loses digits: in float64 few, and far above any loss scale.
 
     Below float64 it may lose all of them, and small upstreams are flushed.

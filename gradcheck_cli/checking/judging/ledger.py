@@ -320,7 +320,7 @@ def _differentiate(pair: Pair, columns: np.ndarray) -> Float | None:
 
 # The entries.
 
-Judged = dict[PairKey, PairSample]
+Samples = dict[PairKey, PairSample]
 
 
 @dataclass(frozen=True)
@@ -331,10 +331,10 @@ class Evidence:
     # of the pairs that are judged without their zeros
     sparsities: Mapping[PairKey, Sparsity] = field(default_factory=dict)
     # takes the verdicts on formulas, and judges the declared dtype beside them
-    judge_declared: Callable[[Judged], Judged] | None = None
+    judge_declared: Callable[[Samples], Samples] | None = None
     # takes the verdicts on pairs with a stop in between, and leaves undecided what is right only if the stop
     # is meant; `None` where the spec says whether it is
-    judge_stops: Callable[[Judged], Judged] | None = None
+    judge_stops: Callable[[Samples], Samples] | None = None
     # whether the user's own gradients on a pair's path are right, each by itself
     are_right_alone: Callable[[PairKey], bool] = lambda _: False
 
@@ -358,15 +358,17 @@ class Allowance:
     protects: str  # whom
     limit: str  # the largest error that it can ever excuse
     # returns the verdicts; a pair for which there is no time is left out
-    run: Callable[[Evidence, Judged], Judged]
+    run: Callable[[Evidence, Samples], Samples]
     at_elements: bool = False  # whether it acts on single elements of a probed pair, too
     of_right: bool = False  # whether it also acts on pairs that are right so far
 
 
-def _each(settle: Callable[[Pair, PairSample, Evidence], PairSample]) -> Callable[[Evidence, Judged], Judged]:
+def _each(
+    settle: Callable[[Pair, PairSample, Evidence], PairSample],
+) -> Callable[[Evidence, Samples], Samples]:
     """Return an entry that settles one pair after another; one for which there is no time is left out."""
 
-    def run(evidence: Evidence, judged: Judged) -> Judged:
+    def run(evidence: Evidence, judged: Samples) -> Samples:
         settled = {}
         for key, sample in judged.items():
             with contextlib.suppress(OverBudgetError):
@@ -376,7 +378,7 @@ def _each(settle: Callable[[Pair, PairSample, Evidence], PairSample]) -> Callabl
     return run
 
 
-def _doubt_stops(evidence: Evidence, judged: Judged) -> Judged:
+def _doubt_stops(evidence: Evidence, judged: Samples) -> Samples:
     """Doubt pairs with a stop in between: one that changes nothing leaves a gradient right.
 
     A stop that changes a derivative makes probes disagree. Probes that only lack power stay undecided for
@@ -502,7 +504,7 @@ ALLOWANCES = (
 )
 
 
-def settle_pairs(stage: Stage, evidence: Evidence, judged: Judged) -> Judged:
+def settle_pairs(stage: Stage, evidence: Evidence, judged: Samples) -> Samples:
     """Let the ledger's entries of one stage act, in order.
 
     Args:
@@ -519,7 +521,7 @@ def settle_pairs(stage: Stage, evidence: Evidence, judged: Judged) -> Judged:
     return judged
 
 
-def _let_act(allowance: Allowance, evidence: Evidence, judged: Judged) -> Judged:
+def _let_act(allowance: Allowance, evidence: Evidence, judged: Samples) -> Samples:
     """Let an entry act on the pairs that it is for."""
     concerned = {key: sample for key, sample in judged.items() if allowance.of_right or not sample.is_right}
     if not concerned:

@@ -568,7 +568,7 @@ class PairSample:
 
 
 @dataclass(frozen=True)
-class Judged:
+class PairVerdicts:
     """The verdicts on a pair at each sample point."""
 
     output: TensorInfo  # the output that is differentiated
@@ -579,9 +579,9 @@ class Judged:
     @staticmethod
     def of(
         op: Operation, key: tuple[int, int], samples: Sequence[PairSample], points: Sequence[int] = ()
-    ) -> Judged:
+    ) -> PairVerdicts:
         """Return what was judged of an op's pair."""
-        return Judged(op.outputs[key[0]], op.inputs[key[1]], samples, points)
+        return PairVerdicts(op.outputs[key[0]], op.inputs[key[1]], samples, points)
 
     @property
     def label(self) -> str:

@@ -20,7 +20,7 @@ from gradcheck_cli.checking.ops.space import Space, function_between, join
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Rule
 from gradcheck_cli.numerics.joint_slopes import Claims, Neighbourhood, Place, Placement, is_bent, judge_rows
 from gradcheck_cli.numerics.precision import FLOAT64, coarsest
-from gradcheck_cli.numerics.problem import Domain, draw_signed, own_scale, scales
+from gradcheck_cli.numerics.problem import Room, draw_signed, own_scale, scales
 from gradcheck_cli.numerics.reasons import Reason, Verdict
 
 # With at most MOST_SINGLE inputs in ties, each input is a direction of its own. With more, random directions
@@ -113,7 +113,7 @@ class _Tied:
         # Joint steps must not pass over what an element's own don't reach: a kink at 0, seen from 1e-13.
         own = list(zip(points, group, strict=True))
         self.scale = join([own_scale(point, scales(point, pair.scale).step) for point, pair in own])
-        domains = [Domain.around(point, *pair.domain) for point, pair in own]
+        domains = [Room.around(point, *pair.domain) for point, pair in own]
         self.below = join([domain.below for domain in domains])
         self.above = join([domain.above for domain in domains])
         self.precisions = [

@@ -23,7 +23,7 @@ import numpy as np
 from gradcheck_cli.numerics.differences import Differences, Mask, Sides, differences
 from gradcheck_cli.numerics.elements import Elements, PerElement
 from gradcheck_cli.numerics.precision import Float
-from gradcheck_cli.numerics.problem import Domain, Problem, power_of_two, step_to_both_sides
+from gradcheck_cli.numerics.problem import Problem, Room, power_of_two, step_to_both_sides
 from gradcheck_cli.numerics.shared_limits import BOUND_PER_SIGMA
 
 # A chunk's arrays hold (steps, elements); this many elements at a time keep each near 10 MB.
@@ -146,7 +146,7 @@ def _insert_base(base: Float, others: Float, is_centred: np.ndarray) -> Float:
     )
 
 
-def _place_noise_points(problem: Problem, x: Float, scale: Float, room: Domain) -> tuple[Float, np.ndarray]:
+def _place_noise_points(problem: Problem, x: Float, scale: Float, room: Room) -> tuple[Float, np.ndarray]:
     """Place evenly spaced points near each x, twice: a few ulp apart, and at the lowest rungs' distance.
 
     Returns:
