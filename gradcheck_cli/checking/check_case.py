@@ -55,9 +55,9 @@ from gradcheck_cli.checking.ops.operation import (
 )
 from gradcheck_cli.checking.pairs.pair import (
     RIGHT_BESIDE,
-    Judged,
     Pair,
     PairSample,
+    PairVerdicts,
     PointData,
     is_expected_wrong,
     is_skipped,
@@ -681,7 +681,7 @@ def _conclude(
         held=(*_describe_held_stops(operations), *_describe_kept_values(case)),
         stops=frozenset(examination.stops.changing),
         judged={
-            label_of(first, key): Judged.of(first, key, tuple(judged), samples)
+            label_of(first, key): PairVerdicts.of(first, key, tuple(judged), samples)
             for key, judged in examination.samples.items()
         },
     )

@@ -16,10 +16,8 @@ Scholtes 2012, chapter 4).
   directions miss a given one with probability exp(-16).
 
 References:
-  F. H. Clarke, Optimization and Nonsmooth Analysis, Wiley (1983).
-  S. Scholtes, Introduction to Piecewise Differentiable Equations, Springer (2012).
-
-References:
+    F. H. Clarke, Optimization and Nonsmooth Analysis, Wiley (1983).
+    S. Scholtes, Introduction to Piecewise Differentiable Equations, Springer (2012).
     B. F. Mitchell, V. F. Demyanov, V. N. Malozemov, Finding the point of a polyhedron closest to the origin,
     SIAM J. Control 12 (1974), 19-26 (`nearest_to_zero`).
     C. L. Lawson, R. J. Hanson, Solving Least Squares Problems (1974), algorithm NNLS (`_solve`).

@@ -93,17 +93,17 @@ def judge_pairs(
         key: replace(sample, smallness=Smallness(pairs[key].tolerance.rtol, _rounding(pairs[key])))
         for key, sample in settled.items()
     }
-    for key in [key for key, sample in samples.items() if sample.is_still]:
-        mark_remainder(pairs, samples, key)
-    return samples
+    still = [key for key, sample in samples.items() if sample.is_still]
+    return samples | {key: mark_remainder(pairs, samples, key) for key in still}
 
 
 def _rounding(pair: Pair) -> tuple[Float, Float]:
-    """Return how large a zero slope may seem, as outputs are rounded: in the gradient, in differences; (m,).
+    """Return how large rounding of the output may make a slope that is zero, (m,) each.
 
-    A value counts as the output's largest unless it is far smaller: its terms may be as large, as in a
-    softmax or a normalisation. Inputs count as of size 1 at least. Where they are tiny, values' last bits
-    look like a slope; a gradient's own terms don't grow so.
+    The first is for the gradient, the second for differences, which divide it by their step. A value counts
+    as the output's largest unless it is far smaller: its terms may be as large, as in a softmax or a
+    normalisation. Inputs count as of size 1 at least. Where they are tiny, values' last bits look like a
+    slope; a gradient's own terms don't grow so.
     """
     op = pair.operations.differenced
     size = packed_magnitude(op.base_values[pair.output_index], pair.output)
@@ -320,7 +320,7 @@ def _differentiate(pair: Pair, columns: np.ndarray) -> Float | None:
 
 # The entries.
 
-Judged = dict[PairKey, PairSample]
+Samples = dict[PairKey, PairSample]
 
 
 @dataclass(frozen=True)
@@ -331,10 +331,10 @@ class Evidence:
     # of the pairs that are judged without their zeros
     sparsities: Mapping[PairKey, Sparsity] = field(default_factory=dict)
     # takes the verdicts on formulas, and judges the declared dtype beside them
-    judge_declared: Callable[[Judged], Judged] | None = None
+    judge_declared: Callable[[Samples], Samples] | None = None
     # takes the verdicts on pairs with a stop in between, and leaves undecided what is right only if the stop
     # is meant; `None` where the spec says whether it is
-    judge_stops: Callable[[Judged], Judged] | None = None
+    judge_stops: Callable[[Samples], Samples] | None = None
     # whether the user's own gradients on a pair's path are right, each by itself
     are_right_alone: Callable[[PairKey], bool] = lambda _: False
 
@@ -358,15 +358,17 @@ class Allowance:
     protects: str  # whom
     limit: str  # the largest error that it can ever excuse
     # returns the verdicts; a pair for which there is no time is left out
-    run: Callable[[Evidence, Judged], Judged]
+    run: Callable[[Evidence, Samples], Samples]
     at_elements: bool = False  # whether it acts on single elements of a probed pair, too
     of_right: bool = False  # whether it also acts on pairs that are right so far
 
 
-def _each(settle: Callable[[Pair, PairSample, Evidence], PairSample]) -> Callable[[Evidence, Judged], Judged]:
+def _each(
+    settle: Callable[[Pair, PairSample, Evidence], PairSample],
+) -> Callable[[Evidence, Samples], Samples]:
     """Return an entry that settles one pair after another; one for which there is no time is left out."""
 
-    def run(evidence: Evidence, judged: Judged) -> Judged:
+    def run(evidence: Evidence, judged: Samples) -> Samples:
         settled = {}
         for key, sample in judged.items():
             with contextlib.suppress(OverBudgetError):
@@ -376,7 +378,7 @@ def _each(settle: Callable[[Pair, PairSample, Evidence], PairSample]) -> Callabl
     return run
 
 
-def _doubt_stops(evidence: Evidence, judged: Judged) -> Judged:
+def _doubt_stops(evidence: Evidence, judged: Samples) -> Samples:
     """Doubt pairs with a stop in between: one that changes nothing leaves a gradient right.
 
     A stop that changes a derivative makes probes disagree. Probes that only lack power stay undecided for
@@ -502,7 +504,7 @@ ALLOWANCES = (
 )
 
 
-def settle_pairs(stage: Stage, evidence: Evidence, judged: Judged) -> Judged:
+def settle_pairs(stage: Stage, evidence: Evidence, judged: Samples) -> Samples:
     """Let the ledger's entries of one stage act, in order.
 
     Args:
@@ -519,7 +521,7 @@ def settle_pairs(stage: Stage, evidence: Evidence, judged: Judged) -> Judged:
     return judged
 
 
-def _let_act(allowance: Allowance, evidence: Evidence, judged: Judged) -> Judged:
+def _let_act(allowance: Allowance, evidence: Evidence, judged: Samples) -> Samples:
     """Let an entry act on the pairs that it is for."""
     concerned = {key: sample for key, sample in judged.items() if allowance.of_right or not sample.is_right}
     if not concerned:

@@ -35,7 +35,7 @@ from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.numerics.problem import draw_eight_bits
 from gradcheck_cli.numerics.sampling import Moves
 from gradcheck_cli.results import CAUGHT, HIDES, LEFT_OPEN, MISSED, Mutant, PairResult, Status
-from gradcheck_cli.spec.case import Case, first_order_alone, rule_for
+from gradcheck_cli.spec.case import Case, first_order_alone, stated_rule
 from gradcheck_cli.spec.values.moves import MOVED, moves
 from gradcheck_cli.spec.words import CHECKS
 
@@ -150,7 +150,7 @@ class _Subject:
 
     def _is_zero(self, label: str) -> bool:
         """Whether the spec says that a gradient is zero: what is left of it is rounding."""
-        rule = rule_for(self.case.expected.pairs, label)
+        rule = stated_rule(self.case.expected.pairs, label)
         return rule is not None and rule.expect == "zero"
 
     def _shifts(self, pairs: Mapping[str, PairKey]) -> dict[PairKey, Shift]:

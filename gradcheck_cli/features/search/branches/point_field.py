@@ -301,7 +301,9 @@ def _compare(
 
 def _pull_back(looked: PointsSeen, free: FreeInputs, distance: Array) -> tuple[Array, Array, Array]:
     """Return the change over a distance by the gradients, the size of its terms, and where all are finite."""
-    own = {part.index: (part, moves) for part, moves in zip(free.parts, free.split(distance), strict=True)}
+    own = {
+        part.index: (part, moves) for part, moves in zip(free.parts, free.space.split(distance), strict=True)
+    }
     analytic, size = np.zeros((2, len(distance)))
     is_whole = np.ones(len(distance), bool)
     for input_index, gradient in looked.gradients:
