@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from gradcheck_cli.checking.judging.judge_by_probes import probe_pairs
 from gradcheck_cli.checking.judging.ledger import Evidence, Stage, judge_pairs, settle_pairs
 from gradcheck_cli.checking.ops.analytic import analytic_jacobians, guess_sparsities
 from gradcheck_cli.checking.ops.budget import Budget
-from gradcheck_cli.checking.ops.jacobian import PairKey, hint_on_triangle, packed_point, working_precision
+from gradcheck_cli.checking.ops.jacobian import PairKey, hint_on_triangle, working_precision
 from gradcheck_cli.checking.ops.operation import (
     Array,
     GradientFormError,
@@ -22,10 +23,8 @@ from gradcheck_cli.checking.ops.operation import (
     Operations,
     TensorInfo,
     name_element,
-    pack,
-    packed_size,
-    unpack,
 )
+from gradcheck_cli.checking.ops.space import Space
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, PointData, pair_keys, pairs_at
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import (
@@ -127,35 +126,27 @@ def _is_between_slopes(op: Operation, generator: np.random.Generator) -> bool:
     That holds for each subgradient of a convex or concave function. Outputs that are too many to be looked at
     one by one aren't known.
     """
-    heights = [packed_size(info) for info in op.outputs]
-    if sum(heights) > _MOST_ROWS:
+    inputs, outputs = (Space.of(infos, range(len(infos))) for infos in (op.inputs, op.outputs))
+    if outputs.size > _MOST_ROWS:
         return False
-    rows = np.split(np.eye(sum(heights)), np.cumsum(heights)[:-1], axis=1)
-    gradients = op.joint_vjp(
-        {index: unpack(own, info) for index, (own, info) in enumerate(zip(rows, op.outputs, strict=True))}
+    upstreams: Any = outputs.unpack(np.eye(outputs.size))
+    gradients = op.joint_vjp(upstreams)
+    rows = inputs.pack(
+        [
+            np.zeros((outputs.size, *info.shape)) if gradient is None else gradient
+            for gradient, info in zip(gradients, op.inputs, strict=True)
+        ]
     )
-    points = [packed_point(op, input_index) for input_index in range(len(op.inputs))]
     infos = [*op.inputs, *op.outputs]
     step = coarsest(*[working_precision(op, info.dtype) for info in infos]).first_step
-    moves = [
-        generator.choice([-step, 0.0, step], (_MASKS, point.size)) * (1 + np.abs(point)) for point in points
-    ]
-    stacks = {
-        index: unpack(np.concatenate([point[np.newaxis], point + move, point - move]), info)
-        for index, (point, move, info) in enumerate(zip(points, moves, op.inputs, strict=True))
-    }
-    outputs = zip(op.evaluate(stacks), op.outputs, strict=True)
-    values = np.concatenate([pack(stack, info) for stack, info in outputs], axis=1)
-    sides = np.stack([values[1 : _MASKS + 1] - values[0], values[0] - values[_MASKS + 1 :]])
-    terms = [
-        move[:, np.newaxis] * pack(gradient, info)
-        for move, gradient, info in zip(moves, gradients, op.inputs, strict=True)
-        if gradient is not None
-    ]
-    claimed = np.sum([term.sum(axis=-1) for term in terms], axis=0)
-    slack = _NONLINEAR * (
-        np.abs(sides).max(axis=0) + np.sum([np.abs(term).sum(axis=-1) for term in terms], axis=0)
-    )
+    point = inputs.pack_one(op.point)
+    moves = generator.choice([-step, 0.0, step], (_MASKS, point.size)) * (1 + np.abs(point))
+    points = inputs.unpack(np.concatenate([point[np.newaxis], point + moves, point - moves]))
+    here, ahead, behind = np.split(outputs.pack(op.evaluate(points)), [1, 1 + _MASKS])
+    sides = np.stack([ahead - here, here - behind])
+    terms = moves[:, np.newaxis] * rows
+    claimed = terms.sum(axis=-1)
+    slack = _NONLINEAR * (np.abs(sides).max(axis=0) + np.abs(terms).sum(axis=-1))
     return bool(np.all((claimed >= sides.min(axis=0) - slack) & (claimed <= sides.max(axis=0) + slack)))
 
 
