@@ -97,9 +97,8 @@ class EagerCall:
         with (
             self._restore_at_end(),
             self._order_variables(),
-            private_eager.replace_stop_gradients(stop),
+            private_eager.replace_stop_gradients(stop, count),
             private_eager.note_writes(lambda *resource: self.written.record(Resource(*resource))),
-            private_eager.note_custom_gradients(count),
             private_eager.observe_ops(self.seen.note),
             private_eager.run_functions_eagerly(),
         ):

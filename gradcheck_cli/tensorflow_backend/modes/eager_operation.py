@@ -19,12 +19,15 @@ from gradcheck_cli.checking.ops.operation import (
     GradientFormError,
     OpenedOperation,
     Opening,
+    Operation,
     OpFacts,
     OpForms,
     TensorInfo,
 )
 from gradcheck_cli.checking.pairs.pair import label_between
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.numerics import precision_of
+from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend import dtypes, frames, graph_path
 from gradcheck_cli.tensorflow_backend.binding import flat_tensors
@@ -37,7 +40,7 @@ from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, Sample
 from gradcheck_cli.tensorflow_backend.graph_path import STOP
 from gradcheck_cli.tensorflow_backend.modes import private_eager
 from gradcheck_cli.tensorflow_backend.modes.eager_call import EagerCall
-from gradcheck_cli.tensorflow_backend.modes.graph_modes import agree
+from gradcheck_cli.tensorflow_backend.modes.graph_modes import agree, pull_random
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_state
 from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
 from gradcheck_cli.tensorflow_backend.traces.state import Resource, at_values
@@ -237,6 +240,36 @@ class CalledCase:
             if self.call.seen.draws or agree(op, self):
                 return op
         return None
+
+    @cached_property
+    def alike(self) -> GraphOperation | None:
+        """The trace, if it has the values and gradients of calls: then it shows what no call does."""
+        with contextlib.suppress(CaseFailedError, GradientFormError):
+            if self.trace is not None and agree(self, self.trace) and self._has_gradients_of(self.trace):
+                return self.trace
+        return None
+
+    def _has_gradients_of(self, trace: GraphOperation) -> bool:
+        """Whether a call and a trace have the same gradients, up to rounding, for a random upstream."""
+        unit = max(precision_of(name).unit_roundoff for name in (*self.facts.low_precision, "float64"))
+        for output_index, upstream, called_gradients in pull_random(self, self.case):
+            traced_gradients: Any = trace.vjp(output_index, upstream)
+            for called_gradient, traced_gradient in zip(called_gradients, traced_gradients, strict=True):
+                if called_gradient is None or traced_gradient is None:
+                    if called_gradient is not traced_gradient:
+                        return False
+                    continue
+                with np.errstate(invalid="ignore"):
+                    difference = np.abs(called_gradient - traced_gradient)
+                    largest = np.max(np.abs(traced_gradient), initial=0.0, where=np.isfinite(traced_gradient))
+                is_close = difference <= ROUNDINGS_OF_A_RUN * unit * largest
+                if not np.all(is_close | (np.isnan(called_gradient) & np.isnan(traced_gradient))):
+                    return False
+        return True
+
+    def rounded_otherwise(self, draw: int) -> Operation | None:
+        """Return the trace in float64, with its gradient rounded as a draw chooses; see `OpForms`."""
+        return None if self.alike is None else self.alike.forms.rounded_otherwise(draw)
 
     @cached_property
     def facts(self) -> CalledFacts:
@@ -538,7 +571,10 @@ class EagerOperation(OpenedOperation):
             opening=called.opening,
             called=called,
             facts=called.facts,
-            forms=OpForms(lambda stops: EagerOperation.of(replace(called, stops=stops))),
+            forms=OpForms(
+                lambda stops: EagerOperation.of(replace(called, stops=stops)),
+                rounded_otherwise=called.rounded_otherwise,
+            ),
             evaluate=called.evaluate,
             vjp=called.vjp,
             joint_vjp=called.joint_vjp,
