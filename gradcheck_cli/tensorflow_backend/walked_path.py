@@ -338,12 +338,12 @@ class OpAlone(OpFacts):
     @property
     def point(self) -> list[Array]:
         """The op's own operating point."""
-        return [dtypes.widen(value) for value in self.values(self.fed)]
+        return self.values(self.fed)
 
     @property
     def base_values(self) -> list[Array]:
         """The outputs there."""
-        return [dtypes.widen(value) for value in self.values(self.fetched)]
+        return self.values(self.fetched)
 
     @cached_property
     def upstreams(self) -> list[Any]:
@@ -467,7 +467,7 @@ class OpAlone(OpFacts):
 
     def _batch(self, upstreams: Sequence[Any], results: Sequence[Any]) -> Batched:
         """Batch a part of the graph as a function of what is always fed, upstreams, and held stops."""
-        walk, source = self.walk, self.walk.source
+        walk = self.walk
         known_ids = {id(tensor) for tensor in self._always_fed}
         # An op's other inputs keep their values: a condition may be made of what moves, too.
         after = graph_path.ops_after(self.fed)
@@ -475,22 +475,14 @@ class OpAlone(OpFacts):
         stops = [tensor for tensor in held if id(tensor) in walk.base and id(tensor) not in known_ids]
         moving_tensors = self._always_fed[len(walk.inputs) + len(walk.held.draws) :]
         read = {id(tensor): fed for fed in self.fed for tensor in self._moved_with(fed)}
-        extra = [*moving_tensors, *upstreams, *stops]
-        flows = [np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype) for info in self.outputs]
-        point = [
-            *source.at.narrow,
-            *[value.numpy() for value in walk.drawn],
-            *self.values([read[id(tensor)] for tensor in moving_tensors]),
-            *(flows if upstreams else []),
-            *self.values(stops),
-        ]
-        kinds = [dtype for dtype, _ in source.at.arguments]
-        kinds += [walk.dtype_of(tensor).name for tensor in (*walk.held.draws, *extra)]
-        return Batched(
-            walk.extract(extra, results),
-            [(kind, np.shape(value)) for kind, value in zip(kinds, point, strict=True)],
-            point,
-            rewind=walk.rewind,
+        flows = [np.zeros(info.shape) for info in self.outputs[: len(upstreams)]]
+        return walk.part(
+            results,
+            [
+                *((tensor, walk.base[id(read[id(tensor)])]) for tensor in moving_tensors),
+                *zip(upstreams, flows, strict=True),
+                *((tensor, walk.base[id(tensor)]) for tensor in stops),
+            ],
         )
 
 
