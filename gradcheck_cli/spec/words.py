@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-# How TensorFlow runs an op; `features/modes` opens all but graph.
+# How TensorFlow runs an op; `tensorflow_backend/modes` opens it so.
 MODES = ("graph", "dynamic", "eager", "xla")
 
 EXPECTATIONS = ("pass", "mismatch")  # of a case

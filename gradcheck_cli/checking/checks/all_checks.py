@@ -7,12 +7,10 @@ anything was tested, variables.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from gradcheck_cli import hooks
 from gradcheck_cli.checking.checks.check import (
     AnyView,
     CaseView,
@@ -27,6 +25,7 @@ from gradcheck_cli.checking.checks.check import (
     pull_outputs,
     report,
 )
+from gradcheck_cli.checking.checks.compare_modes import compare_modes
 from gradcheck_cli.checking.checks.deterministic import (
     check_beside_gradient,
     check_frozen,
@@ -370,7 +369,7 @@ CHECKS: tuple[Check[Any], ...] = (
     Check("override", CaseView, check_override),
     Check("second_point", CaseView, check_second_point),
     Check("all_zero", CaseView, check_all_zero),
-    Check("modes", ModesView, partial(hooks.ask, "compare_modes", default=[])),
+    Check("modes", ModesView, compare_modes),
 )
 
 

@@ -66,6 +66,26 @@ class OpPlace:
 
 
 @dataclass(frozen=True)
+class OpOnPath:
+    """An op on the way from an output to inputs."""
+
+    place: OpPlace  # the op's name, type and place
+    obstacle: str = ""  # why it can't be differenced by itself; empty where it can
+    fault: str = ""  # what is wrong with its gradient's shape or dtype; empty where nothing is
+
+
+@dataclass(frozen=True)
+class OpPass:
+    """One op of a backward pass and its values, in wide dtypes; `None` where there is no gradient."""
+
+    place: OpPlace
+    # (output index, what flowed in) of each output that the pass came through
+    upstreams: tuple[tuple[int, Array | None], ...]
+    # (input index, what came out) of each input that leads to an input of the case
+    gradients: tuple[tuple[int, Array | None], ...]
+
+
+@dataclass(frozen=True)
 class OpFacts(ABC):
     """What is known of an op at its base point; a backend that knows more answers more.
 

@@ -181,15 +181,16 @@ class _Subject:
             if tensor.symmetric
         }
         from gradcheck_cli.features.mutation.sites import sites_of, unseen_sites
+        from gradcheck_cli.tensorflow_backend.graph_view import ForwardGraph, has_graph
 
         seen = []
         beside = [MOVED] * any(map(moves, self.case.tensors))  # which a check looks at as well, if it can
         for sample in (*self.samples, *beside):
             with suppress(CaseFailedError), self.opener.at(sample):
                 op: Any = self.opener.open(Opening(sample))
-                if not hasattr(op, "traced"):  # only a graph shows them
+                if not has_graph(op):
                     return
-                seen.append(sites_of(op.traced, tuple(labels)))
+                seen.append(sites_of(ForwardGraph(op), tuple(labels)))
         for site in unseen_sites(seen):
             if site.corruption in corruptions:
                 for pair in sorted(site.pairs):
