@@ -700,11 +700,15 @@ def _conclude(
 
 
 def _describe_held_stops(operations: Operations | None) -> tuple[str, ...]:
-    """Say which `stop_gradient`s were held when the forward was differenced."""
+    """Say which `stop_gradient`s were held when the forward was differenced, and which weren't."""
     if operations is None:
         return ()
-    owner = "" if operations.differenced is operations.formula else " of the reference"
-    return tuple(f"stop_gradient at {place}{owner}" for place in operations.differenced.facts.held_places)
+    is_own = operations.differenced is operations.formula
+    owner = "" if is_own else " of the reference"
+    held = [f"stop_gradient at {place}{owner}" for place in operations.differenced.facts.held_places]
+    moving = operations.declared.facts.passed_over if is_own else ()
+    reason = "inside a custom gradient's forward, which is differenced as it is"
+    return (*held, *(f"not stop_gradient at {place} ({reason})" for place in moving))
 
 
 def _describe_kept_values(case: Case) -> tuple[str, ...]:

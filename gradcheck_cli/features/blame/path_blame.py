@@ -17,7 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
-from gradcheck_cli import hooks
+from gradcheck_cli import hooks, visible
 from gradcheck_cli.checking.checks.check import UpstreamView, pull_outputs
 from gradcheck_cli.checking.checks.linearity import check_linearity
 from gradcheck_cli.checking.judging.judge_by_probes import probe_pairs
@@ -370,7 +370,8 @@ def sentence(blame: Blame) -> str:
 
 def _accuse(first: OpVerdict, *others: OpVerdict) -> str:
     """Name the first op whose own gradient is wrong; for a sampler, say first that it may be right."""
-    more = f"; {len(others)} other(s) are wrong too" if others else ""
+    rest = f"{visible.count(len(others), 'other')} {'is' if len(others) == 1 else 'are'} wrong too"
+    more = f"; {rest}" if others else ""
     text = f"{describe_op(first.place)} is the first whose own gradient is wrong: {first.evidence}{more}"
     if not first.place.draws:
         return text
@@ -419,7 +420,7 @@ def _explain_pass(blame: Blame) -> str:
         )
     if not blame.ops:
         return blame.reason or "there is no op on this path"
-    return f"every op's own gradient is right on this path ({right} {'op' if right == 1 else 'ops'})"
+    return f"every op's own gradient is right on this path ({visible.count(right, 'op')})"
 
 
 # Two upstreams and directions: an error that one of them happens to miss shows in the other.
