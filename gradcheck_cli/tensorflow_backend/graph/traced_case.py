@@ -528,14 +528,16 @@ class TracedCase:
             return self.perturbed_vjp.trace
         if self.narrow is not None:
             return self.wide_vjp.trace
-        if self.graphs is not None and not self.anew and self._is_of_shapes(self.graphs):
-            return self.graphs.vjp_trace
+        earlier = self.graphs.vjp_trace if self.graphs is not None and self._is_of_shapes(self.graphs) else None
+        if earlier is not None and not self.anew:
+            return earlier
         trace = trace_vjp(
             self.subject(self.bound()),
             [self.trace_mode.shape(output.shape) for output in self.outputs],
             self.forward,
             self.opening,
             other_call=("run" if self._runs_beside else "traced") if self.anew else "",
+            earlier=earlier,
         )
         if not self.opening.is_reference:
             for site, output, input_index in trace.sites:
