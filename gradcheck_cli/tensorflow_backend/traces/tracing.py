@@ -97,19 +97,26 @@ class ForwardTrace:
         return self._parts[key][1]
 
 
-def trace_forward(subject: TraceSubject, *, stops: bool = True, seed: int = 0) -> ForwardTrace:
+def trace_forward(
+    subject: TraceSubject, *, stops: bool = True, seed: int = 0, plain: ForwardTrace | None = None
+) -> ForwardTrace:
     """Trace the forward; trace it again with functions inlined if something to hold is inside one.
 
     Args:
         stops: also open bodies that contain `stop_gradient`s, so that these can be held.
         seed: the graph's seed, so that its random ops draw the same numbers in every run of the command.
+        plain: a trace in which the variables aren't inputs yet, and whose graph is taken if it has them.
 
     Raises:
         CaseFailedError: what the forward raised, with the user's own frames.
     """
     trace = partial(_trace_once, subject, seed=seed)
-    with private_state.order_of_variables(lambda _: None):
-        function, graph_inputs, graph_outputs, backprop_starts = trace(contextlib.nullcontext())
+    if plain is not None and not plain.held.inlined and None not in handles(plain.function, subject.variables):
+        function, graph_inputs, graph_outputs = plain.function, [*plain.inputs], [*plain.outputs]
+        backprop_starts = [*plain.backprop_starts]
+    else:
+        with private_state.order_of_variables(lambda _: None):
+            function, graph_inputs, graph_outputs, backprop_starts = trace(contextlib.nullcontext())
     inputs = subject.moving_tensors(function, graph_inputs)
     has_draws, has_stops = frozen.look_inside(function.graph, inputs, backprop_starts)
     body_holds = None
