@@ -76,8 +76,6 @@ class ForwardTrace:
 
     def reads(self) -> list[list[Any]] | None:
         """Return the tensors that read each variable input; `None` if one is also used in another way."""
-        if self.has_effects:
-            return None
         uses = [[] if handle is None else handle.consumers() for handle in self.handles]
         if any(op.type != "ReadVariableOp" for consumers in uses for op in consumers):
             return None
