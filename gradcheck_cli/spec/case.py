@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
-from gradcheck_cli.spec.words import INTEGER_RANGES, LARGEST_FLOATS, ON_REQUEST, SOURCES
+from gradcheck_cli.spec.words import DTYPE_KINDS, INTEGER_RANGES, ON_REQUEST, SOURCES
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ def kind_of(dtype: str) -> str:
     """Return which family a dtype belongs to: float, complex, integer, bool or string."""
     if dtype in INTEGER_RANGES:
         return "integer"
-    if dtype.startswith("complex"):
+    if dtype in DTYPE_KINDS["complex"]:
         return "complex"
-    if dtype in LARGEST_FLOATS:
+    if dtype in DTYPE_KINDS["floating"]:
         return "float"
     return "bool" if dtype == "bool" else "string"
 

@@ -137,13 +137,13 @@ def test_undecided_elements_are_left_out_of_the_maxima():
         )
     )
     assert (pair.numbers.max_abs_error, pair.numbers.max_rel_error) == (0.0, 0.0)
-    assert pair.message == f"1 element(s): {EXPLANATIONS[Reason.JUMP]}."
+    assert pair.message == f"1 element: {EXPLANATIONS[Reason.JUMP]}."
 
 
 def test_the_most_frequent_reason_explains():
     reason = np.array([[Reason.JUMP, Reason.NOISE, Reason.NOISE], [0, 0, 0]], np.int8)
     pair = row(sample(ONES, None, np.where(reason, INCONCLUSIVE, PASS), reason=reason))
-    assert pair.message == f"3 element(s): {EXPLANATIONS[Reason.NOISE]}."
+    assert pair.message == f"3 elements: {EXPLANATIONS[Reason.NOISE]}."
 
 
 def test_kinks_of_all_samples_are_counted():

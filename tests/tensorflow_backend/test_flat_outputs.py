@@ -123,7 +123,7 @@ REFUSED = {
     "too many names": (
         lambda x: (tf.sin(x), x),
         ["a", "b", "c"],
-        "the forward returns 2 output(s), but the spec names 3: a, b, c.",
+        "the forward returns 2 outputs, but the spec names 3: a, b, c.",
     ),
     "a structure's dtype": (
         lambda x: {"a": tf.sin(x), "b": x},

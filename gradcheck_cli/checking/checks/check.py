@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey, packed_point, pull_back, working_precision
 from gradcheck_cli.checking.ops.operation import Float, Opener, Operation, Operations, packed_size
-from gradcheck_cli.checking.ops.random_rounding import rounding_of
+from gradcheck_cli.checking.ops.random_rounding import measure_rounding_of
 from gradcheck_cli.checking.pairs.pair import PairSample
 from gradcheck_cli.numerics import FLOAT16, FLOAT32, FLOAT64, Precision, precision_of, rule_for
 from gradcheck_cli.numerics.precision import coarsest, largest_finite
@@ -293,6 +293,7 @@ class OutputVjp:
     resolved: set[int] = field(default_factory=set)
     _typical: dict[int, float] = field(default_factory=dict)
     _with_base: tuple[Flow, dict[int, Float]] | None = None
+    _moved: Mapping[int, Float] = field(default_factory=dict)  # how far rounding was seen to move gradients
 
     @cached_property
     def precision(self) -> Precision:
@@ -435,14 +436,22 @@ class OutputVjp:
             self._with_base = (flow, self.pull(flow.upstream + share * self.base))
         return self._with_base[1]
 
+    def measure_rounding(self, input_index: int) -> Iterator[Float]:
+        """Yield the measured rounding of the vjp in each element, (n,), for upstreams of size 1 times the shift.
+
+        It only grows: more is measured while it is asked for.
+        """
+        if self._moved:
+            yield np.max(self._moved[input_index], axis=0)
+        for self._moved in self._roundings:
+            yield np.max(self._moved[input_index], axis=0)
+
     @cached_property
-    def rounding(self) -> dict[int, Float]:
-        """The measured rounding of the vjp in each element, (n,), for upstreams of size 1 times the shift."""
+    def _roundings(self) -> Iterator[dict[int, Float]]:
         upstreams = self.shift * np.stack(
             [random_upstream(self.op, self.output, self.case.seed, draw) for draw in range(2, 2 + DIRECTIONS)]
         )
-        moved = rounding_of(self.op, self.output, upstreams, self.case.seed)
-        return {index: np.max(of_input, axis=0) for index, of_input in moved.items()}
+        return measure_rounding_of(self.op, self.output, upstreams, self.case.seed)
 
     def choose_shift(self, input_index: int) -> float:
         """Return the power of two by which upstreams must be larger for nothing to be flushed."""

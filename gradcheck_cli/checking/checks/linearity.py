@@ -289,15 +289,25 @@ def compare(
             right = (error <= allowed) | ~np.isfinite(total)
             right |= ~np.isfinite(gradient[chunk]) & may_overflow
             if not right.all() and is_measurable:
-                lost = sum(vjp.rounding[input_index][chunk] for vjp in (pulled, *expected.others))
                 # Twice, for upstreams whose sums cancel less than those of random ones.
-                right |= error <= allowed + 2 * BOUND_PER_SIGMA * lost * (
-                    expected.weight * flow.size / pulled.shift
-                )
+                share = 2 * BOUND_PER_SIGMA * (expected.weight * flow.size / pulled.shift)
+                for lost in _measure_rounding([pulled, *expected.others], input_index):
+                    right |= error <= allowed + share * lost[chunk]
+                    if right.all():
+                        break
         if not right.all():
             where = int(np.argmin(right))
             return Deviation(chunk.start + where, float(gradient[chunk][where]), float(total[where]))
     return None
+
+
+def _measure_rounding(vjps: Sequence[OutputVjp], input_index: int) -> Iterator[Float]:
+    """Yield what the gradients of vjps lose to rounding together, as far as it is measured; it only grows."""
+    before: Float | float = 0.0
+    for vjp in vjps:
+        for lost in vjp.measure_rounding(input_index):
+            yield before + lost
+        before = before + lost
 
 
 def _allowed_share(pulled: OutputVjp, *, is_multiple: bool) -> float:
@@ -364,8 +374,12 @@ def find_difference(
         if not right.all() and not is_half:
             with np.errstate(invalid="ignore"):
                 difference = np.abs(first[chunk] - second[chunk])
-                # Twice, as in `compare`.
-                right |= difference <= allowed + 2 * BOUND_PER_SIGMA * vjp.rounding[input_index][chunk]
+                for lost in vjp.measure_rounding(input_index):
+                    right |= (
+                        difference <= allowed + 2 * BOUND_PER_SIGMA * lost[chunk]
+                    )  # twice, as in `compare`
+                    if right.all():
+                        break
         if not right.all():
             where = chunk.start + int(np.argmin(right))
             return where, float(first[where]), float(second[where])

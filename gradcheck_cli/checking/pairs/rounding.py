@@ -18,7 +18,7 @@ from gradcheck_cli.checking.ops.operation import (
     packed_size,
     unpack,
 )
-from gradcheck_cli.checking.ops.random_rounding import FACTOR, rounding_of
+from gradcheck_cli.checking.ops.random_rounding import FACTOR, measure_rounding_of, rounding_of
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Rule
 from gradcheck_cli.numerics import EXPLANATIONS, FLOAT64, Reason, Verdict
 from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, largest_finite
@@ -232,8 +232,10 @@ def mark_remainder(
         return sample
     rows = np.flatnonzero(analytic.any(axis=1))[:CHEAP]
     upstream = unit_vectors(rows, packed_size(pair.output))
-    moved = rounding_of(pair.operations.formula, key[0], upstream, pair.case.seed).get(key[1], np.zeros(1))
-    is_remainder = bool(largest_finite(analytic) <= BOUND_BY_RUNS * np.max(moved))
+    runs = measure_rounding_of(pair.operations.formula, key[0], upstream, pair.case.seed)
+    is_remainder = any(
+        largest_finite(analytic) <= BOUND_BY_RUNS * np.max(moved.get(key[1], 0.0)) for moved in runs
+    )
     return replace(sample, smallness=replace(sample.smallness, is_remainder=is_remainder))
 
 

@@ -29,6 +29,7 @@ from gradcheck_cli.results import (
     UndifferentiatedOutput,
     WorstElement,
 )
+from gradcheck_cli.visible import count
 
 _NAMED_METHODS = (
     "forward_mode",
@@ -330,7 +331,7 @@ def _explain_elements(samples: Sequence[PairSample]) -> tuple[str, str]:
     reason = Reason(int(values[np.argmax(counts)]))
     measured = [sample.remark for sample in samples if sample.remark and reason is Reason.ROUNDING]
     text = measured[0] if measured else str(EXPLANATIONS[reason])
-    return f"{len(codes)} element(s): {text}.", reason.name.lower()
+    return f"{count(len(codes), 'element')}: {text}.", reason.name.lower()
 
 
 def _note(samples: Sequence[PairSample], wrong: int, kinks: int, status: Status) -> str:

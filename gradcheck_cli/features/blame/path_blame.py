@@ -15,6 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
+from gradcheck_cli import visible
 from gradcheck_cli.checking.judging.op_alone import SingleOpVerdict, check_alone
 from gradcheck_cli.checking.ops.operation import (
     Float,
@@ -144,7 +145,8 @@ def sentence(blame: Blame) -> str:
 
 def _accuse(first: OpVerdict, *others: OpVerdict) -> str:
     """Name the first op whose own gradient is wrong; for a sampler, say first that it may be right."""
-    more = f"; {len(others)} other(s) are wrong too" if others else ""
+    rest = f"{visible.count(len(others), 'other')} {'is' if len(others) == 1 else 'are'} wrong too"
+    more = f"; {rest}" if others else ""
     text = f"{describe_op(first.place)} is the first whose own gradient is wrong: {first.evidence}{more}"
     if not first.place.draws:
         return text
@@ -193,7 +195,7 @@ def _explain_pass(blame: Blame) -> str:
         )
     if not blame.ops:
         return blame.reason or "there is no op on this path"
-    return f"every op's own gradient is right on this path ({right} {'op' if right == 1 else 'ops'})"
+    return f"every op's own gradient is right on this path ({visible.count(right, 'op')})"
 
 
 # Two upstreams and directions: an error that one of them happens to miss shows in the other.

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from rich.text import Text
 
+from gradcheck_cli import visible
 from gradcheck_cli.features.coverage.gradients_in_text import (
     CUSTOM,
     MODULE,
@@ -282,7 +283,7 @@ def headline(coverage: GradientCoverage) -> str:
     parts = [f"{covered:,} of {covered + missing:,} covered ({_share(coverage)})"]
     parts += [f"{excused:,} excused"] if excused else []
     modules = sum(gradient.line == 0 for gradient in coverage.gradients)
-    parts += [f"{layout.count(modules, 'module')} not imported"] if modules else []
+    parts += [f"{visible.count(modules, 'module')} not imported"] if modules else []
     if coverage.falls_short:
         parts.append(f"--cov-fail-under {coverage.fail_under:g} isn't reached")
     return f"hand-written gradients of {where}: {', '.join(parts)}"
@@ -322,7 +323,7 @@ def branch_lines(report: Report) -> list[Text]:
     if every:
         message += f" ({int(1000 * seen / every) / 10:.1f} %)"
     if unknown:
-        message += f", not all looked at in {layout.count(unknown, 'case')}"
+        message += f", not all looked at in {visible.count(unknown, 'case')}"
     if not report.branches_fall_short:
         return [Text(message, style="bold")]
     return [Text(f"{message}, --branch-fail-under {least:g} isn't reached", style="bold red")]

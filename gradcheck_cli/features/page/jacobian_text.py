@@ -11,6 +11,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
+from gradcheck_cli import visible
 from gradcheck_cli.checking.checks.all_checks import FORM
 from gradcheck_cli.checking.ops.operation import Float, TensorInfo, name_element
 from gradcheck_cli.checking.pairs.pair import PairSample
@@ -366,7 +367,7 @@ def _element_lines(view: PairView, index: tuple[int, ...] | None, width: int) ->
         for code in Verdict
         if (element_count := int(np.count_nonzero(verdict == code)))
     ]
-    lines = [f"of {layout.count(verdict.size, 'element')}: {', '.join(counts)}"]
+    lines = [f"of {visible.count(verdict.size, 'element')}: {', '.join(counts)}"]
     for row, column in places[order[:MAX_DIFFERENCES]]:
         first, second = layout.format_distinctly(
             arrays["analytic"][row, column].item(), arrays["numeric"][row, column].item()

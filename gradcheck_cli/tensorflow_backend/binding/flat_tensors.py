@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from gradcheck_cli import visible
 from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.spec.case import Argument, Case, CodeUnderTest, Form, InputSpec, Source, matches
@@ -442,8 +443,8 @@ def check_dtypes(
     if not all(is_there):
         raise CaseFailedError(
             "outputs",
-            f"the {role} returns {len(output_dtypes)} output(s), but the spec names {len(declared)}: "
-            f"{', '.join(declared)}.",
+            f"the {role} returns {visible.count(len(output_dtypes), 'output')}, but the spec names "
+            f"{len(declared)}: {', '.join(declared)}.",
         )
     for output in case.outputs:
         dtype = by_name.get(output.name)
@@ -581,5 +582,7 @@ def _name_by_position(
 def _count_error(role: str, count: int, spec_names: Sequence[str]) -> CaseFailedError:
     listed = ", ".join(spec_names)
     return CaseFailedError(
-        "outputs", f"the {role} returns {count} output(s), but the spec names {len(spec_names)}: {listed}."
+        "outputs",
+        f"the {role} returns {visible.count(count, 'output')}, but the spec names {len(spec_names)}: "
+        f"{listed}.",
     )
