@@ -236,8 +236,8 @@ class CalledCase:
         _ = self.base  # the first call is the user's
         with contextlib.suppress(CaseFailedError, CaseSkippedError, GradientFormError):
             op = GraphOperation.open(self.case, self.opening, self.state)
-            # Values that are drawn differ.
-            if self.call.seen.draws or agree(op, self):
+            _ = op.traced.forward
+            if self.call.seen.draws or agree(op, self):  # values that are drawn differ
                 return op
         return None
 
