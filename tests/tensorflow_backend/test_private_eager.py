@@ -140,18 +140,6 @@ def test_custom_gradients_are_noted_but_not_recompute_grads():
     assert noted == [1]
 
 
-def test_custom_gradients_left_out_are_their_body():
-    x = tf.constant(2.0)
-    with private_eager.skip_custom_gradients(), tf.GradientTape() as tape:
-        tape.watch(x)
-        y = tripled(x) + x
-    assert (y.numpy(), tape.gradient(y, x).numpy()) == (8.0, 1.0)
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = tripled(x) + x
-    assert tape.gradient(y, x).numpy() == 8.0
-
-
 def test_stop_gradients_of_backpropagation_count_as_not_met():
     met = []
     x = tf.constant(2.0)

@@ -22,16 +22,13 @@ from gradcheck_cli.checking.ops.jacobian import (
     Jacobian,
     PairKey,
     packed_point,
-    unit_vectors,
     working_dtype,
 )
 from gradcheck_cli.checking.ops.operation import (
     Float,
     Operations,
-    pack,
     packed_magnitude,
     packed_size,
-    unpack,
 )
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Places, Rule, Smallness, joint_problem
 from gradcheck_cli.checking.pairs.rounding import allow_rounding, mark_remainder
@@ -47,7 +44,7 @@ from gradcheck_cli.numerics import (
 )
 from gradcheck_cli.numerics.problem import typical_size
 from gradcheck_cli.numerics.sampling import Sparsity
-from gradcheck_cli.numerics.shared_limits import CHEAP, OF_A_VALUE, OF_SOME_OPERATIONS
+from gradcheck_cli.numerics.shared_limits import OF_A_VALUE, OF_SOME_OPERATIONS
 from gradcheck_cli.spec.words import METHODS
 
 # The comparison with differences, before any entry acts.
@@ -276,48 +273,6 @@ def warn_of_precision(pair: Pair, sample: PairSample) -> list[str]:
     return [warning, *losses]
 
 
-METHOD = "forward_mode"
-# Reasons why differences fail although there is a derivative. A jump or a singularity has none, and for a
-# function that rounds, the slope of its body isn't the one that is meant.
-_SETTLED = (Reason.NOISE, Reason.UNRESOLVED, Reason.LOW_PRECISION, Reason.DOMAIN)
-
-
-def settle_by_forward_mode(pair: Pair, sample: PairSample) -> PairSample:
-    """Return a pair's verdicts with those elements passed that forward mode shows to be right.
-
-    Args:
-        pair: the pair, whose formula has the gradient. With a surrogate the forward isn't meant: no change.
-        sample: the verdicts by differences, of a whole Jacobian.
-    """
-    undecided = (sample.verdict == Verdict.INCONCLUSIVE) & np.isin(sample.reason, _SETTLED)
-    columns = np.flatnonzero(undecided.any(axis=0))
-    if pair.case.reference is not None or not sample.is_whole or not 0 < len(columns) <= CHEAP:
-        return sample
-    slopes = _differentiate(pair, columns)
-    if slopes is None:
-        return sample
-    forward = np.zeros(sample.verdict.shape)
-    forward[:, columns] = slopes
-    allowed = pair.problem(pair.operations.formula).allowed_between(sample.analytic, sample.analytic)
-    with np.errstate(invalid="ignore"):
-        error = np.abs(sample.analytic - forward)
-        right = undecided & (error <= allowed)
-    if not right.any():
-        return sample
-    settled = sample.settle(right, Verdict.PASS, Rule.FORWARD_MODE, numeric=forward, uncertainty=0.0)
-    return settled.with_differencing(method=METHOD)
-
-
-def _differentiate(pair: Pair, columns: np.ndarray) -> Float | None:
-    """Return the columns of the packed Jacobian by forward mode; `None` where it says nothing new."""
-    op, (output, input_index) = pair.operations.formula, pair.key
-    directions = unit_vectors(columns, packed_size(op.inputs[input_index]))
-    outputs = op.jvp(input_index, unpack(directions, op.inputs[input_index]))
-    if outputs is None or (tangents := outputs[output]) is None:
-        return None
-    return np.asarray(pack(tangents, op.outputs[output]).T)
-
-
 # The entries.
 
 Samples = dict[PairKey, PairSample]
@@ -441,14 +396,6 @@ ALLOWANCES = (
         "value over a smaller input, up to 1e-3 of the element",
         _each(lambda pair, sample, _: allow_rounding(pair, sample)),
         at_elements=True,
-    ),
-    Allowance(
-        Rule.FORWARD_MODE,
-        Stage.FORMULA,
-        "can't tell into a pass",
-        "noisy forwards, and inputs without room for a step, in eager mode",
-        "the tolerance, between the gradient and TensorFlow's forward mode",
-        _each(lambda pair, sample, _: settle_by_forward_mode(pair, sample)),
     ),
     Allowance(
         Rule.EXACT_POINT,

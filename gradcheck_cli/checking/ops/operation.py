@@ -293,10 +293,6 @@ class Operation:
     # pulls B upstreams of an output back at another point, given as (B, *input.shape) by input index, B times
     # the same. It returns `None` where gradients are available only at the base point.
     vjp_beside: Callable[[int, Array, Mapping[int, Array]], Gradients | None] = _nothing
-    # pushes tangents of one input, (B, *input.shape), forward without custom gradients. It returns per output
-    # (B, *output.shape), or `None` where nothing moves; a single `None` where forward mode isn't independent
-    # of the gradient under test.
-    jvp: Callable[[int, Array], Gradients | None] = _nothing
     # the size that each output's rounding is relative to if one input moves: a sum's terms may be far larger
     # than the sum
     rounded_sizes: Callable[[int], Sequence[Array]]

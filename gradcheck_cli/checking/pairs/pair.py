@@ -270,13 +270,12 @@ class Rule(IntEnum):
     KINK = 1
     TIE = 2
     ROUNDING = 3
-    FORWARD_MODE = 4
-    EXACT_POINT = 5
-    DECLARED = 6
-    APPROXIMATION = 7
-    STOP = 8
-    JOINED_KINKS = 9
-    NOT_FINITE = 10
+    EXACT_POINT = 4
+    DECLARED = 5
+    APPROXIMATION = 6
+    STOP = 7
+    JOINED_KINKS = 8
+    NOT_FINITE = 9
 
     @property
     def words(self) -> str:
@@ -289,7 +288,6 @@ _WORDS = {
     Rule.KINK: "at a kink",
     Rule.TIE: "at a tie",
     Rule.ROUNDING: "within measured rounding",
-    Rule.FORWARD_MODE: "by forward mode",
     Rule.EXACT_POINT: "at the values before rounding",
     Rule.DECLARED: "in the declared dtype",
     Rule.APPROXIMATION: "tuned to its dtype",
@@ -349,7 +347,7 @@ class ProbeNumbers:
 class Differencing:
     """How a pair was differenced."""
 
-    method: str = "none"  # "central", "ladder", "forward_mode", "probe" or "none"
+    method: str = "none"  # "central", "ladder", "probe" or "none"
     evaluations: int = 0  # of the forward
     dtype: str = ""  # in which it was differenced
     not_float64: str = ""  # why it wasn't judged in float64; empty where it was

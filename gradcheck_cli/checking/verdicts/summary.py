@@ -31,11 +31,6 @@ from gradcheck_cli.results import (
 )
 from gradcheck_cli.visible import count
 
-_NAMED_METHODS = (
-    "forward_mode",
-    "ladder",
-)  # a pair reports these methods even if only one sample needed them
-
 
 @dataclass
 class Findings:
@@ -180,7 +175,7 @@ def summarise(judged: PairVerdicts, *, may_be_zero: bool = False, leads: bool = 
         message=message,
         numbers=numbers,
         judged_by=NumericSide(
-            next((name for name in _NAMED_METHODS if name in methods), first.differencing.method),
+            "ladder" if "ladder" in methods else first.differencing.method,
             first.differencing.dtype,
             first.differencing.not_float64,
             evaluations=sum(sample.differencing.evaluations for sample in samples),

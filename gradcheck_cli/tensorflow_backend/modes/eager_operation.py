@@ -345,38 +345,6 @@ class CalledCase:
             lambda stack: self.joint_vjp({output: stack}), upstream, infos, eagerly=True
         )
 
-    def jvp(self, input_index: int, tangents: Array) -> list[Array | None] | None:
-        """Push tangents of one input forward through the bodies of custom gradients; see `Operation`.
-
-        Without a custom gradient it returns nothing, since forward mode then uses the very gradients that are
-        checked. The same holds for a vjp, which has them in its body. It also returns nothing where forward
-        mode takes a `stop_gradient` as a constant and differences don't.
-        """
-        if not self.call.custom_gradients or self.state.vjp is not None:
-            return None
-        for output in range(len(self.outputs)):
-            stops = self.facts.stops_between(output, input_index)
-            if self.facts.closed(output, input_index) or not all(map(self.holds, stops)):
-                return None
-        source = [*self.tensors, *self.state.variables][input_index]
-        rows = []
-        for tangent in tangents:
-            tangent_tensor = tf.constant(dtypes.narrow(tangent, source.dtype.name), source.dtype)
-            with (
-                self.call.call_unheld() as call,
-                private_eager.run_functions_eagerly(),
-                private_eager.skip_custom_gradients(),
-                tf.autodiff.ForwardAccumulator(source, tangent_tensor) as forward,
-            ):
-                outputs = call(*self.tensors)
-            rows.append([forward.jvp(output) for output in outputs])
-        return [
-            None
-            if any(value is None for value in column)
-            else np.stack([dtypes.widen(value.numpy()) for value in column])
-            for column in zip(*rows, strict=True)
-        ]
-
     def joint_vjp(self, upstreams: Mapping[int, Stack]) -> list[Array | None]:
         """Pull upstreams of some outputs back at once; see `Operation`."""
         rows = self.gradients(upstreams)
@@ -578,7 +546,6 @@ class EagerOperation(OpenedOperation):
             evaluate=called.evaluate,
             vjp=called.vjp,
             joint_vjp=called.joint_vjp,
-            jvp=called.jvp,
             rounded_sizes=called.rounded_sizes,
         )
 

@@ -108,18 +108,6 @@ def replace_stop_gradients(
         yield
 
 
-def skip_custom_gradients() -> contextlib.AbstractContextManager[None]:
-    """Replace a `tf.custom_gradient` that is called eagerly by its body.
-
-    Forward mode goes through the body anyway. But if the body has no path (a `stop_gradient`), TensorFlow
-    would use the custom gradient after all.
-    """
-    return replace_attributes(
-        custom_gradient,
-        _eager_mode_decorator=lambda function, args, keywords: function(*args, **keywords)[0],
-    )
-
-
 class _LookedAtRecord:
     """Replaces the module `record`, with which a custom gradient records its gradient function."""
 
