@@ -357,25 +357,6 @@ class OpAlone(OpFacts):
         """Dtypes below float64 between the tensors that move and the outputs."""
         return tuple(self.walk.low_precision(self.fed, self.fetched))
 
-    @cached_property
-    def dtype_faults(self) -> dict[int, str]:
-        """Per input, what is wrong with its gradient's dtype."""
-        return {
-            input_index: f"the gradient must be {tensor.dtype.name}, as its input is, but is "
-            f"{gradient.dtype.name}."
-            for input_index, (tensor, gradient) in enumerate(zip(self.fed, self.gradients, strict=True))
-            if gradient is not None and gradient.dtype != tensor.dtype
-        }
-
-    def leads_to(self, output: int, input_index: int) -> bool:
-        """Whether this input moves this output through floating tensors."""
-        return graph_path.leads_to(self.fed[input_index], self.fetched[output], self.walk.held.stops)
-
-    def passes_numpy(self, output: int, input_index: int) -> bool:
-        """Whether this input moves this output through NumPy functions alone, which have no gradient."""
-        result = self.fetched[output]
-        return graph_path.passes_numpy(result.graph, self.fed[input_index], result)
-
     # What runs.
 
     def rounded_sizes(self, input_index: int) -> list[Array]:
