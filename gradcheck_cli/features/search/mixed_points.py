@@ -100,8 +100,9 @@ class FreeInputs:
         return Space({part.index: part.info for part in self.parts})
 
     def pack(self, points: Mapping[int, Array]) -> Array:
-        """Turn stacks of inputs, (B, *shape) by index, into vectors, (B, size)."""
-        return self.space.pack(points) if self.parts else np.empty((len(next(iter(points.values()))), 0))
+        """Turn stacks of inputs, (B, *shape) by index, into vectors, (B, size), that share no memory with them."""
+        count = len(next(iter(points.values())))
+        return np.array(self.space.pack(points)) if self.parts else np.empty((count, 0))
 
     def unpack(self, vectors: Array, points: Mapping[int, Array]) -> dict[int, Any]:
         """Turn vectors, (B, size), into stacks of inputs; those that may not be chosen are as in `points`."""
@@ -109,7 +110,7 @@ class FreeInputs:
 
     def vector(self, point: Mapping[int, Array]) -> Array:
         """Turn one point into a vector, (size,)."""
-        return self.space.pack_one(point)
+        return np.array(self.space.pack_one(point))
 
     def at(self, vector: Array, point: Mapping[int, Array]) -> dict[int, Array]:
         """Turn a vector, (size,), into a point; inputs that may not be chosen are as in another one."""
