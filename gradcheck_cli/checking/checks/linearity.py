@@ -8,7 +8,7 @@ the gradient. A zero upstream, or one without elements, must give exact zeros.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -286,10 +286,8 @@ def compare(pulled: OutputVjp, input_index: int, gradient: Float, expected: Sum,
             if not right.all() and is_measurable:
                 # Twice, for upstreams whose sums cancel less than those of random ones.
                 share = 2 * BOUND_PER_SIGMA * (expected.weight * flow.size / pulled.shift)
-                for lost in _measure_rounding([pulled, *expected.others], input_index):
-                    right |= error <= allowed + share * lost[chunk]
-                    if right.all():
-                        break
+                roundings = _measure_rounding([pulled, *expected.others], input_index)
+                _allow_rounding(right, error, allowed, (share * lost[chunk] for lost in roundings))
         if not right.all():
             where = int(np.argmin(right))
             return Fault(chunk.start + where, float(gradient[chunk][where]), float(total[where]))
@@ -303,6 +301,16 @@ def _measure_rounding(vjps: Sequence[OutputVjp], input_index: int) -> Iterator[F
         for lost in vjp.measure_rounding(input_index):
             yield before + lost
         before = before + lost
+
+
+def _allow_rounding(
+    right: npt.NDArray[np.bool_], error: Float, allowed: Float | float, roundings: Iterable[Float]
+) -> None:
+    """Mark what rounding explains, in place; no more is measured once all is right."""
+    for lost in roundings:
+        right |= error <= allowed + lost
+        if right.all():
+            return
 
 
 def _allowed_share(pulled: OutputVjp, *, is_multiple: bool) -> float:
@@ -369,10 +377,9 @@ def find_difference(
         if not right.all() and not is_half:
             with np.errstate(invalid="ignore"):
                 difference = np.abs(first[chunk] - second[chunk])
-                for lost in vjp.measure_rounding(input_index):
-                    right |= difference <= allowed + 2 * BOUND_PER_SIGMA * lost[chunk]  # twice, as in `compare`
-                    if right.all():
-                        break
+                roundings = vjp.measure_rounding(input_index)
+                share = 2 * BOUND_PER_SIGMA  # twice, as in `compare`
+                _allow_rounding(right, difference, allowed, (share * lost[chunk] for lost in roundings))
         if not right.all():
             where = chunk.start + int(np.argmin(right))
             return where, float(first[where]), float(second[where])

@@ -88,8 +88,12 @@ def _allow_some(pair: Pair, sample: PairSample, is_open: npt.NDArray[np.bool_]) 
         moved = measure_rounding(pair, sample, is_open, draws) + _measure_slopes(pair, sample, is_open, draws)
         bound, runs = np.fmax(bound, FACTOR * moved), count
         with np.errstate(invalid="ignore"):
-            # More runs only find what two equal sources hide: no large error.
-            if not (is_open & (error > sample.allowed + bound) & (error <= sample.allowed + cap)).any():
+            # More runs only find what two equal sources hide: no large error. One that is wrong all the same
+            # decides.
+            beyond = is_open & (error > sample.allowed + bound)
+            doubtful = sample.allowed + MARGIN * uncertainty + 2 * bound
+            is_lost = beyond & wrong & (error > np.fmax(doubtful, 2 * (sample.allowed + cap)))
+            if is_lost.any() or not (beyond & (error <= sample.allowed + cap)).any():
                 break
     allowed = sample.allowed + np.minimum(bound, cap)
     with np.errstate(invalid="ignore"):
@@ -162,7 +166,12 @@ def measure_rounding(
     upstream = np.zeros((int(shared.max()) + 1, packed_size(pair.output)))
     upstream[shared, at_rows[:, 0]] = 1.0
     moved = np.zeros(sample.analytic.shape)
-    by_input = rounding_of(pair.operations.formula, pair.output_index, upstream, pair.case.seed, draws)
+    measured, key = pair.operations.rounding, (pair.output_index, upstream.tobytes(), tuple(draws))
+    by_input = measured.get(key)
+    if by_input is None:
+        by_input = rounding_of(pair.operations.formula, pair.output_index, upstream, pair.case.seed, draws)
+        if sum(moved.size for moved in by_input.values()) <= FLOATS_AT_ONCE:
+            measured[key] = by_input
     if pair.input_index in by_input:
         moved[chosen] = by_input[pair.input_index][shared[:, None], at_columns]
     return moved

@@ -505,7 +505,7 @@ class TracedCase:
     def _trace_forward(self) -> ForwardTrace:
         plain = self._plain
         if plain is not None:
-            self.modified, self._names = plain.modified, plain._names
+            self.modified, self._names = plain.modified, plain._names  # noqa: SLF001 (of its own class)
         binder = Binder(
             self.case,
             self.at.dtype_of,
@@ -542,7 +542,9 @@ class TracedCase:
             return self.perturbed_vjp.trace
         if self.narrow is not None:
             return self.wide_vjp.trace
-        earlier = self.graphs.vjp_trace if self.graphs is not None and self._is_of_shapes(self.graphs) else None
+        earlier = (
+            self.graphs.vjp_trace if self.graphs is not None and self._is_of_shapes(self.graphs) else None
+        )
         if earlier is not None and not self.anew:
             return earlier
         trace = trace_vjp(
@@ -551,8 +553,9 @@ class TracedCase:
             self.forward,
             self.opening,
             other_call=("run" if self._runs_beside else "traced") if self.anew else "",
-            earlier=earlier,
         )
+        if earlier is not None and trace.computes_as(earlier):
+            return earlier  # its functions are prepared
         if not self.opening.is_reference:
             for site, output, input_index in trace.sites:
                 label = label_between(self.outputs[output], self.inputs[input_index])

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import chain
 from typing import Any, Literal
 
 import tensorflow as tf
@@ -109,7 +108,11 @@ def trace_forward(
         CaseFailedError: what the forward raised, with the user's own frames.
     """
     trace = partial(_trace_once, subject, seed=seed)
-    if plain is not None and not plain.held.inlined and None not in handles(plain.function, subject.variables):
+    if (
+        plain is not None
+        and not plain.held.inlined
+        and None not in handles(plain.function, subject.variables)
+    ):
         function, graph_inputs, graph_outputs = plain.function, [*plain.inputs], [*plain.outputs]
         backprop_starts = [*plain.backprop_starts]
     else:
@@ -357,6 +360,18 @@ class VjpTrace:
     outputs: tuple[Any, ...]
     missed: tuple[str, ...]  # ops that an override was meant for but didn't reach
 
+    def computes_as(self, other: VjpTrace) -> bool:
+        """Whether the graph of another trace computes the same, op by op."""
+        first, second = (
+            graph_path.describe_part(trace.whole.function.graph, trace.whole.results)
+            for trace in (self, other)
+        )
+        return first == second and self._connections == other._connections
+
+    @property
+    def _connections(self) -> list[tuple[int, ...]]:
+        return [self.connected(output) for output in self.whole.sources]
+
     def connected(self, output: int) -> tuple[int, ...]:
         """Return the indices of the inputs that an output has a gradient for."""
         return self.pullbacks[output].inputs if output in self.pullbacks else ()
@@ -374,7 +389,6 @@ def trace_vjp(
     opening: Opening,
     *,
     other_call: OtherCall = "",
-    earlier: VjpTrace | None = None,
 ) -> VjpTrace:
     """Trace forward and vjp; each differentiable output has an upstream of its own.
 
@@ -386,8 +400,6 @@ def trace_vjp(
             takes what the last call kept, on `self` or in a variable, isn't the first call's then. The other
             call is only traced, or what it writes and the Python that it calls run before the gradient. The
             vjp of all outputs at once is left out.
-        earlier: a trace of the same. It is returned where the new one computes the same, as its functions are
-            prepared.
 
     Raises:
         CaseFailedError: what the gradient raised, or an override that no op on the path carries.
@@ -404,7 +416,7 @@ def trace_vjp(
     with private_state.order_of_variables(lambda _: None, reverse=opening.reversed):
         build = private_graphs.show_xla(passes.build) if subject.compiled else passes.build
         passes.graph.trace(build, [*upstreams, *subject.signature])
-    return earlier if earlier is not None and passes.are_as_in(earlier) else passes.finish()
+    return passes.finish()
 
 
 @dataclass
@@ -494,28 +506,13 @@ class _BackwardPasses:
         with tf.control_dependencies(branch.add()):  # what a gradient writes affects the next call
             return [None if gradient is None else tf.identity(gradient) for gradient in gradients]
 
-    def are_as_in(self, earlier: VjpTrace) -> bool:
-        """Whether an earlier trace has the same gradients, which compute the same."""
-        connected = {output: tuple(gradients) for output, gradients in self._by_output.items()}
-        parts = (self.graph.function, self._results), (earlier.whole.function, earlier.whole.results)
-        first, second = (graph_path.describe_part(function.graph, results) for function, results in parts)
-        return first == second and all(earlier.connected(output) == own for output, own in connected.items())
-
-    @property
-    def _by_output(self) -> dict[int, dict[int, Any]]:
-        """The existing gradients, by indices of the output and of the input."""
-        return {output: self._by_input(gradients) for output, gradients in self.gradients.items()}
-
-    @property
-    def _results(self) -> tuple[Any, ...]:
-        """The outputs, and every gradient."""
-        everything = (gradients.values() for gradients in self._by_output.values())
-        return (*self.values, *chain.from_iterable(everything))
-
     def finish(self) -> VjpTrace:
         """Split the graph into functions, one for each output, and return what it shows."""
         graph, whole = self.graph, self.graph.function
-        by_input, written = self._by_output, find_written(whole)
+        by_input = {
+            output_index: self._by_input(gradients) for output_index, gradients in self.gradients.items()
+        }
+        written = find_written(whole)
         is_whole = len(self.sources) == 1 and not (graph.draws or written or self.other_call)
         upstreams = dict(zip(self.sources, self.upstreams, strict=True))
 
@@ -530,7 +527,7 @@ class _BackwardPasses:
             if gradients
         }
         joint = self._by_input(self.joint) if self.joint else {}
-        everything = self._results[len(self.values) :]
+        everything = [gradient for gradients in by_input.values() for gradient in gradients.values()]
         sites = _find_sites(
             self.ran, private_gradients.sites_inside(whole.graph), by_input, dict(enumerate(graph.inputs))
         )
@@ -552,7 +549,7 @@ class _BackwardPasses:
                 whole,
                 tuple(self.sources),
                 tuple(self.upstreams),
-                results=self._results,
+                results=(*self.values, *everything),
                 forward_ops=frozenset(graph.forward_ops),
             ),
             inputs=graph.inputs,
