@@ -22,6 +22,11 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
 
 
+def count(amount: int, noun: str) -> str:
+    """Return `1 op`, `2 ops`."""
+    return f"{amount:,} {noun}" if amount == 1 else f"{amount:,} {noun}s"
+
+
 def join_first(parts: Sequence[str], most: int, separator: str = ", ") -> str:
     """Join the first `most` parts, and say how many more there are."""
     more = f" and {len(parts) - most:,} more" if len(parts) > most else ""

@@ -31,6 +31,7 @@ from gradcheck_cli.checking.judging.ledger import (
     settle_pairs,
     warn_of_precision,
 )
+from gradcheck_cli.checking.judging.op_alone import are_right_alone
 from gradcheck_cli.checking.judging.stop_gradients import StopGradients
 from gradcheck_cli.checking.ops.analytic import (
     FEWEST_ELEMENTS,
@@ -54,9 +55,9 @@ from gradcheck_cli.checking.ops.operation import (
 )
 from gradcheck_cli.checking.pairs.pair import (
     RIGHT_BESIDE,
-    Judged,
     Pair,
     PairSample,
+    PairVerdicts,
     PointData,
     is_expected_wrong,
     is_skipped,
@@ -83,8 +84,10 @@ from gradcheck_cli.spec.values.moves import (
     MOVED,
     MOVED_ALIKE,
     MOVED_BACK,
+    MOVED_BACK_ALIKE,
     describe_structure,
     describe_values,
+    is_single_zero,
     moves,
 )
 from gradcheck_cli.spec.values.points import describe_point, point_lines
@@ -158,6 +161,11 @@ class Examination:
         """The case's, for all sample points."""
         return self.stops.budget
 
+    @property
+    def is_wrong(self) -> bool:
+        """Whether some pair is wrong at some sample point."""
+        return any(sample.is_wrong for judged in self.samples.values() for sample in judged)
+
     def examine_point(self, sample: int, op: OpenedOperation, share: tuple[float, float]) -> None:
         """Judge every pair at one sample point, and run the structural checks of a point.
 
@@ -223,7 +231,8 @@ class Examination:
 
         Returns:
             What was found where each stated value is moved by itself, and, if something is wrong there, where
-            its structure is kept; `None` if nothing is stated and no pair is zero, or there is no such point.
+            its structure is kept; `None` if nothing is stated, no pair and no single weight is zero, or there
+            is no such point.
         """
         zero = {
             key
@@ -236,11 +245,16 @@ class Examination:
         if "all_zero" in self.case.judging.checks_off:
             zero = set()
         is_stated = any(moves(tensor) for tensor in self.case.tensors)
-        if not (zero or is_stated):
+        has_zero_weight = any(is_single_zero(tensor) for tensor in self.case.tensors)
+        is_moving = is_stated or has_zero_weight
+        if not (zero or is_moving):
             return None
-        others = {} if is_stated else dict.fromkeys(self.rules.keys() - zero, PairRule("*", expect="skip"))
+        others = {} if is_moving else dict.fromkeys(self.rules.keys() - zero, PairRule("*", expect="skip"))
         rules = {**self.rules, **others}
-        moved = self._look_at(MOVED, below, rules) or self._look_at(MOVED_BACK, below, rules)
+        moved = None
+        for point in (MOVED, MOVED_BACK):
+            if moved is None or (has_zero_weight and not moved.is_wrong):
+                moved = self._look_at(point, below, rules) or moved
         if moved is None:
             return None
         for key in zero & moved.samples.keys():
@@ -249,10 +263,9 @@ class Examination:
             if sample.is_right and is_as_precise and not sample.numeric_is_zero:
                 self.samples[key].append(replace(sample, remark=RIGHT_BESIDE))
         structure = describe_structure(self.case)
-        is_wrong = any(sample.is_wrong for judged in moved.samples.values() for sample in judged)
-        return Beside(
-            moved, self._look_at(MOVED_ALIKE, below, self.rules) if structure and is_wrong else None
-        )
+        alike = MOVED_ALIKE if moved.compared_at == MOVED else MOVED_BACK_ALIKE
+        has_alike = structure and moved.is_wrong
+        return Beside(moved, self._look_at(alike, below, self.rules) if has_alike else None)
 
     def _look_at(
         self, sample: int, below: FirstOrder, rules: Mapping[PairKey, PairRule | None]
@@ -278,8 +291,7 @@ class Examination:
 
     def _are_right_alone(self, operations: Operations, key: PairKey) -> bool:
         """Whether the user's own gradients on a pair's path are right, each by itself, at the point."""
-        ops = self.opener.written_ops(operations.formula, *key)
-        return ops is not None and bool(hooks.ask("are_right_alone", ops, default=True))
+        return are_right_alone(self.opener.written_ops(operations.formula, *key))
 
     @clock.spend("checks")
     def _run_point_checks(
@@ -581,7 +593,8 @@ def _open_at(opener: Opener[Op], sample: int, first: Op, stack: contextlib.ExitS
     return opener.open(Opening(sample))
 
 
-_REMEDY = "if a value must not go there, say so: a `domain`, or `move: false` with a reason"
+_REMEDY = "if a value must not go there, say so: a `domain`"
+_REMEDY_OF_SPEC = ", or `move: false` with a reason"
 
 
 @clock.spend(clock.CHOSEN)
@@ -596,10 +609,11 @@ def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Finding
     wrong, failed = wrong_pairs(moved, findings), failed_checks(moved, findings)
     excused: set[str] = set()
     if beside.alike is not None:
-        alike = _conclude(beside.alike, first, (MOVED_ALIKE,), {})
+        alike = _conclude(beside.alike, first, (beside.alike.compared_at,), {})
         excused = {pair.label for pair in alike.pairs if pair.status is Status.PASSED}
         failed = failed_checks(alike, findings)
     # Steps of half precision are as long as a move: what they meet on their way says nothing of the point.
+    remedy = _REMEDY + _REMEDY_OF_SPEC * (case.code.given is None)
     wrong = {label: pair for label, pair in wrong.items() if unit_roundoff(pair) <= FLOAT32.unit_roundoff}
     failed = {name: check for name, check in failed.items() if name == "linearity"}
     keys = {label_of(first, key): key for key in pair_keys(first)}
@@ -622,9 +636,7 @@ def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Finding
             pairs.append(replace(pair, note=pair.note or f"where {describe_structure(case)}"))
         else:
             pairs.append(
-                with_notes(
-                    wrong[pair.label], pair, where, _REMEDY, *point_lines(case, written), point=written
-                )
+                with_notes(wrong[pair.label], pair, where, remedy, *point_lines(case, written), point=written)
             )
     shown = {
         pair.label for pair, own in zip(pairs, findings.pairs, strict=True) if pair.status is not own.status
@@ -681,18 +693,22 @@ def _conclude(
         held=(*_describe_held_stops(operations), *_describe_kept_values(case)),
         stops=frozenset(examination.stops.changing),
         judged={
-            label_of(first, key): Judged.of(first, key, tuple(judged), samples)
+            label_of(first, key): PairVerdicts.of(first, key, tuple(judged), samples)
             for key, judged in examination.samples.items()
         },
     )
 
 
 def _describe_held_stops(operations: Operations | None) -> tuple[str, ...]:
-    """Say which `stop_gradient`s were held when the forward was differenced."""
+    """Say which `stop_gradient`s were held when the forward was differenced, and which weren't."""
     if operations is None:
         return ()
-    owner = "" if operations.differenced is operations.formula else " of the reference"
-    return tuple(f"stop_gradient at {place}{owner}" for place in operations.differenced.facts.held_places)
+    is_own = operations.differenced is operations.formula
+    owner = "" if is_own else " of the reference"
+    held = [f"stop_gradient at {place}{owner}" for place in operations.differenced.facts.held_places]
+    moving = operations.declared.facts.passed_over if is_own else ()
+    reason = "inside a custom gradient's forward, which is differenced as it is"
+    return (*held, *(f"not stop_gradient at {place} ({reason})" for place in moving))
 
 
 def _describe_kept_values(case: Case) -> tuple[str, ...]:

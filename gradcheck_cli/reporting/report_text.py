@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from gradcheck_cli import hooks, results
+from gradcheck_cli import hooks, results, visible
 from gradcheck_cli.clock import Work
 from gradcheck_cli.gate import Change, side_counts
 from gradcheck_cli.reporting.codes import code_of, code_of_check, code_of_error
@@ -93,15 +93,15 @@ def summary_lines(report: results.Report, *, width: int = 80, verbose: bool = Fa
     width = min(width, layout.MAX_WIDTH)
     summary = report.summary
     parts = [
-        layout.count(summary["specs"], "op"),
-        layout.count(summary["cases"], "case"),
-        layout.count(summary["pairs"], "pair"),
+        visible.count(summary["specs"], "op"),
+        visible.count(summary["cases"], "case"),
+        visible.count(summary["pairs"], "pair"),
     ]
     if report.interrupted:
         parts.insert(0, "interrupted")
     outcomes = [f"{summary[str(status)]:,} {word}" for status, word in SUMMARY_ORDER if summary[str(status)]]
     if summary["failed_checks"]:
-        outcomes.append(layout.count(summary["failed_checks"], "failed check"))
+        outcomes.append(visible.count(summary["failed_checks"], "failed check"))
     duration = f"{report.duration_s:.1f} s"
     texts = [" · ".join(parts)]
     if outcomes:
@@ -128,8 +128,8 @@ def left_out(report: results.Report) -> list[str]:
     known_count = sum(finding.change is Change.KNOWN for finding in report.baseline)
     ignored = report.summary["ignored"]
     said = {
-        f"{layout.count(known_count, 'known fault')}": known_count,
-        f"{layout.count(ignored, 'pair')} ignored": ignored,
+        f"{visible.count(known_count, 'known fault')}": known_count,
+        f"{visible.count(ignored, 'pair')} ignored": ignored,
     }
     return [text for text, count in said.items() if count]
 
@@ -194,9 +194,9 @@ def _lines_beside_checks(case: results.CaseResult, width: int) -> list[Text]:
 
 
 def _work(work: Work) -> str:
-    batches = f", {layout.count(work.batch_traces, 'trace')} of batches" if work.batch_traces else ""
-    calls, points = layout.count(work.calls, "call"), layout.count(work.points, "point")
-    return f"{layout.count(work.traces, 'trace')}{batches}, {calls} for {points}"
+    batches = f", {visible.count(work.batch_traces, 'trace')} of batches" if work.batch_traces else ""
+    calls, points = visible.count(work.calls, "call"), visible.count(work.points, "point")
+    return f"{visible.count(work.traces, 'trace')}{batches}, {calls} for {points}"
 
 
 def _parts(case: results.CaseResult) -> str:
@@ -218,7 +218,7 @@ def branch_line(case: results.CaseResult, *, most: int | None = None) -> str:
     if case.seen.sides_unknown:
         text += f", {case.seen.sides_unknown}"
     if case.how.chosen_points:
-        text += f", with {layout.count(case.how.chosen_points, 'point')} judged beside the samples"
+        text += f", with {visible.count(case.how.chosen_points, 'point')} judged beside the samples"
     text += f" · never: {', '.join(shown)}" if shown else ""
     text += f" and {len(never) - len(shown)} more" if len(never) > len(shown) else ""
     excused = [
@@ -299,7 +299,7 @@ def duration_lines(report: results.Report, count: int, width: int) -> list[Text]
     if not count or not report.cases:
         return []
     slowest = sorted(report.cases, key=lambda case: -case.ran.duration_s)[:count]
-    lines = [Text(f"slowest {layout.count(len(slowest), 'case')}:")]
+    lines = [Text(f"slowest {visible.count(len(slowest), 'case')}:")]
     for case in slowest:
         lines.append(Text(f"  {case.ran.duration_s:8.2f} s  {layout.clean(placed_name_of(case))}"))
         lines += layout.wrap(parts, width, 14, style="dim") if (parts := _parts(case)) else []

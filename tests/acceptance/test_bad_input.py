@@ -158,7 +158,7 @@ RUNS = {
         WITH_GRADIENT,
         gradient("return upstream, upstream"),
         3,
-        ["gradient_count: the gradient function must return 1 gradient(s)", "but returned 2"],
+        ["gradient_count: the gradient function must return 1 gradient", "but returned 2"],
     ),
     "gradient of another shape": (
         WITH_GRADIENT,

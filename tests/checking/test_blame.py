@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.ops.operation import Opening, OpPlace
+from gradcheck_cli.checking.ops.operation import Opening, OpOnPath, OpPlace
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.blame import path_blame as blaming
-from gradcheck_cli.features.blame.path_blame import OpOnPath, find_blame, sentence
+from gradcheck_cli.features.blame.path_blame import find_blame, sentence
 from gradcheck_cli.numerics import FLOAT64
 from gradcheck_cli.results import Status
 from tests.support.numpy_op import Numpy
@@ -148,7 +148,7 @@ def test_two_that_make_up_for_each_other_are_both_named():
     assert [op.place.name for op in blame.named] == ["exp_2", "exp_0"]
     assert blame.agrees is True
     assert blame.status is Status.MISMATCHED
-    assert sentence(blame).endswith("1 other(s) are wrong too")
+    assert sentence(blame).endswith("1 other is wrong too")
 
 
 def test_a_gradient_that_is_right_on_its_path_is_never_named_for_what_it_is_elsewhere():

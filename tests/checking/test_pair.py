@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gradcheck_cli.checking.ops.operation import TensorInfo
-from gradcheck_cli.checking.pairs.pair import Differencing, Judged, PairSample
+from gradcheck_cli.checking.pairs.pair import Differencing, PairSample, PairVerdicts
 from gradcheck_cli.checking.verdicts.summary import summarise
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
 from gradcheck_cli.results import Status
@@ -33,7 +33,7 @@ def sample(analytic, numeric=None, verdict=PASS, **changes):
 
 
 def row(*samples, output=Y, taken=X, **changes):
-    return summarise(Judged(output, taken, samples), **changes)
+    return summarise(PairVerdicts(output, taken, samples), **changes)
 
 
 ONES = np.ones((2, 3))
@@ -137,13 +137,13 @@ def test_undecided_elements_are_left_out_of_the_maxima():
         )
     )
     assert (pair.numbers.max_abs_error, pair.numbers.max_rel_error) == (0.0, 0.0)
-    assert pair.message == f"1 element(s): {EXPLANATIONS[Reason.JUMP]}."
+    assert pair.message == f"1 element: {EXPLANATIONS[Reason.JUMP]}."
 
 
 def test_the_most_frequent_reason_explains():
     reason = np.array([[Reason.JUMP, Reason.NOISE, Reason.NOISE], [0, 0, 0]], np.int8)
     pair = row(sample(ONES, None, np.where(reason, INCONCLUSIVE, PASS), reason=reason))
-    assert pair.message == f"3 element(s): {EXPLANATIONS[Reason.NOISE]}."
+    assert pair.message == f"3 elements: {EXPLANATIONS[Reason.NOISE]}."
 
 
 def test_kinks_of_all_samples_are_counted():

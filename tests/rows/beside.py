@@ -78,7 +78,27 @@ UNTESTED = {
 }
 
 
+def rezero(side: int) -> Any:
+    """Return x + a sin(x), whose weight a is 0 and whose gradient of it is 1.5 times too large on a side."""
+    weight = tf.Variable(0.0, dtype=tf.float64)
+
+    @tf.custom_gradient
+    def function(x: Any, a: Any) -> Any:
+        def grad(upstream: Any) -> Any:
+            of_a = tf.reduce_sum(upstream * tf.sin(x))
+            return upstream * (1 + a * tf.cos(x)), tf.where(side * a > 0, 1.5 * of_a, of_a)
+
+        return x + a * tf.sin(x), grad
+
+    return lambda x: function(x, weight)
+
+
 def rows() -> Any:
+    for side, name in ((1, "above"), (-1, "below")):
+        for kind, values in (("stated", at(0.3, 1.1)), ("drawn", {"shape": [3]})):
+            label = f"weight-{name}-zero-{kind}"
+            yield Row(label, rezero(side), None, {"x": values}, "wrong", keys={"variables": True})
+    yield Row("weight-zero", rezero(0), None, {"x": at(0.3, 1.1)}, "right", keys={"variables": True})
     for truth, table in (("right", RIGHT), ("not green", WRONG), ("unchecked", UNTESTED)):
         for name, (forward, inputs) in table.items():
             yield Row(f"{name}-{truth.replace(' ', '_')}", forward, None, inputs, truth)
@@ -105,4 +125,5 @@ ROWS = marked(
     "expected",
     "expected-wrongly",
     "refused-unchecked",
+    "weight-above-zero-stated",
 )

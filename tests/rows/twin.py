@@ -311,13 +311,67 @@ def normalised(p: Any) -> Any:
     return squares / tf.reduce_sum(p) ** 2, lambda upstream: upstream * (2 * p - 2 * squares)
 
 
+# One way in bfloat16 beside one in float32: each input's gradient may round as its own way does, and no more.
+
+
+def cut(x: Any) -> Any:
+    """Return numbers rounded to bfloat16."""
+    return tf.cast(tf.cast(x, tf.bfloat16), x.dtype)
+
+
+@tf.custom_gradient
+def product(h: Any, x: Any) -> Any:
+    """Return tanh(h) sin(x), whose gradient of h is computed in h's dtype."""
+    slope = 1 - tf.tanh(h) ** 2
+
+    def grad(upstream: Any) -> Any:
+        of_h = tf.cast(upstream, h.dtype) * tf.cast(tf.sin(x), h.dtype) * slope
+        return of_h, upstream * tf.cos(x) * tf.cast(tf.tanh(h), x.dtype)
+
+    return tf.cast(tf.tanh(h), x.dtype) * tf.sin(x), grad
+
+
+@tf.custom_gradient
+def by_rounded(z: Any, x: Any) -> Any:
+    """Return x times z in bfloat16, with a gradient that rounds z again."""
+    return x * cut(z), lambda upstream: (upstream * x, upstream * cut(z))
+
+
+def two_ways() -> Iterator[Row]:
+    """Check functions of a narrow input and of a wide one."""
+    sine = scaled(1.0, slope=lambda x: cut(tf.cos(x)))
+    inputs = {
+        "h": {"shape": [2], "dtype": "bfloat16", "value": [0.5, 1.25]},
+        "x": {"shape": [2], "dtype": "float32", "value": [0.3, 1.1]},
+    }
+    beside = "cos(x) in bfloat16 on a way in float32"
+    yield Row(
+        "cut beside", lambda h, x: tf.cast(h, x.dtype) + sine(x), None, inputs, "wrong", beside, at="dy/dx"
+    )
+    variable = tf.Variable([0.3, 1.1])
+    yield Row(
+        "cut of a variable beside",
+        lambda h: tf.cast(h, tf.float32) + sine(variable),
+        None,
+        {"h": inputs["h"]},
+        "wrong",
+        beside,
+        keys={"variables": True},
+    )
+    yield Row("product of two ways", product, None, inputs, "right")
+    wide = {"z": inputs["x"], "x": inputs["x"]}
+    yield Row("by a rounded number", by_rounded, None, wide, "right", "z is rounded on its own way")
+
+
 ROWS = marked(
     tuple(
         replace(one, name=one.name.replace(",", "").replace(" ", "_"))
-        for one in (*hidden(), *narrow(), *layers(), *numpy_functions(), *tuned(), *small())
+        for one in (*hidden(), *narrow(), *layers(), *numpy_functions(), *tuned(), *small(), *two_ways())
     ),
     "numpy_any_dtype_x1.01",
     "numpy_float32_only_x1",
     "numpy_float32_only_x1.01",
     "softplus_cut_at_-9",
+    "cut_beside",
+    "by_a_rounded_number",
 )

@@ -62,7 +62,7 @@ def lines(findings, case=CASE, spent=0.0):
 def test_a_mismatch_is_told_which_op(found):
     told = (
         "blame: op 'a' (Op) without a gradient function is the first whose own gradient is wrong: it is off; "
-        "1 other(s) are wrong too"
+        "1 other is wrong too"
     )
     assert lines(pairs(2)) == [(told,)] * 2
     assert found.asked == [(0, (0,)), (0, (1,))]

@@ -249,6 +249,7 @@ def test_what_cannot_be_decided_fails_too_and_names_the_way_to_say_more():
         ),
         (lambda: assert_gradients(tf.multiply, (X, X)), TypeError, "Arguments are passed one by one"),
         (lambda: assert_gradients(softplus, X, modes="grph"), ValueError, "Did you mean 'graph'"),
+        (lambda: assert_gradients(softplus, X, budget=0), ValueError, "budget: must be seconds, more than 0"),
         (lambda: assert_gradients(softplus, X, rtol=-1), ValueError, "of 0 or more, but got -1"),
         (lambda: assert_gradients(softplus, X, reference=X), TypeError, "reference must be a function"),
         (lambda: assert_gradients(softplus, X, variables=[X]), TypeError, r"a list of tf\.Variable"),
@@ -337,6 +338,13 @@ def cubed(x):
 def test_second_order_is_an_option():
     assert labels(cubed, X) == (0, ["dy/dx"])
     assert labels(cubed, X, second_order=True) == (1, ["dy/dx", "d2y/dx.dx", "d2y/dx.du"])
+
+
+def test_the_budget_is_an_option():
+    product = lambda x: tf.linalg.matvec(tf.sin(x[:, None] * tf.range(400.0)), tf.ones(400))  # noqa: E731
+    x = tf.linspace(0.0, 3.0, 400)
+    judged = [check_function(product, x, budget=budget).cases[0].pairs[0] for budget in (1e-3, 100)]
+    assert [pair.judged_by.miss_probability is None for pair in judged] == [False, True]
 
 
 def test_inputs_may_be_left_out_by_name():

@@ -153,7 +153,7 @@ def test_a_gradient_has_the_tensors_flat_in_the_spec_s_order(run):
         inputs=inputs,
     )
     assert wrong.error.message.startswith(
-        "the gradient function must return 3 gradient(s), one (or None) for each of p.w, p.x, weight, but"
+        "the gradient function must return 3 gradients, one (or None) for each of p.w, p.x, weight, but"
     )
 
 

@@ -301,7 +301,7 @@ def test_a_numpy_gradient_of_an_op_with_an_integer_output(run):
         (
             lambda u, x: (u, x),
             "gradient_count",
-            "the NumPy gradient must return 1 array(s), one (or None) for each of",
+            "the NumPy gradient must return 1 array, one (or None) for each of",
         ),
         (lambda _: None, "gradient", "takes 1 positional argument but 2 were given"),
     ],
@@ -331,7 +331,7 @@ GUARDED = {
     "too many": (
         lambda _, u: (u, u),
         "gradient_count",
-        "the gradient function must return 1 gradient(s), one (or None) for each of x, but returned 2.",
+        "the gradient function must return 1 gradient, one (or None) for each of x, but returned 2.",
     ),
     "an array": (
         lambda *_: np.ones(3),

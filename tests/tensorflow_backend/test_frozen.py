@@ -70,7 +70,10 @@ def test_a_stop_gradient_inside_a_custom_gradient_is_said_not_to_be_held(run):
         assert result.status is Status.MISMATCHED
         message = frozen_of(result)
         assert message.startswith(held)
-        assert f"doesn't hold the stop_gradient at tests/tensorflow_backend/test_frozen.py:{line}" in message
+        place = f"stop_gradient at tests/tensorflow_backend/test_frozen.py:{line}"
+        assert f"doesn't hold the {place}" in message
+        reason = "inside a custom gradient's forward, which is differenced as it is"
+        assert f"not {place} ({reason})" in result.how.held
 
 
 @pytest.mark.on_change("of_its_sign")

@@ -264,8 +264,8 @@ def of_two(returns):
     return lambda x: tf.custom_gradient(lambda a, b: (a * b, returns))(x, x)
 
 
-ONE = "must return 1 gradient(s), one (or None) for each argument, but returned 2."
-VARIABLE = "must return (gradients of its arguments, [gradients of its 1 variable(s)]), but returned "
+ONE = "must return 1 gradient, one (or None) for each argument, but returned 2."
+VARIABLE = "must return (gradients of its arguments, [gradients of its 1 variable]), but returned "
 
 
 @pytest.mark.parametrize("mode", ["graph", "eager"])
@@ -273,11 +273,11 @@ VARIABLE = "must return (gradients of its arguments, [gradients of its 1 variabl
     ("make", "returns", "said"),
     [
         (without_variables, lambda u: (u, u), ONE),
-        (of_two, lambda u: u, "must return 2 gradient(s), one (or None) for each argument, but returned 1."),
+        (of_two, lambda u: u, "must return 2 gradients, one (or None) for each argument, but returned 1."),
         (with_variables, lambda u: ([u, u], [u]), ONE),
-        (with_variables, lambda u: u, VARIABLE + "1 value(s)."),
-        (with_variables, lambda u: (u, [u], u), VARIABLE + "3 value(s)."),
-        (with_variables, lambda u: (u, []), VARIABLE + "0 gradient(s) of variables."),
+        (with_variables, lambda u: u, VARIABLE + "1 value."),
+        (with_variables, lambda u: (u, [u], u), VARIABLE + "3 values."),
+        (with_variables, lambda u: (u, []), VARIABLE + "0 gradients of variables."),
         (with_variables, lambda u: (u, u), VARIABLE + "no list of those of variables."),
     ],
 )
@@ -435,7 +435,7 @@ def test_a_numpy_forward_that_raises_has_its_own_frames(run):
 @pytest.mark.parametrize(
     ("outputs", "message"),
     [
-        (["y", "z"], "the forward returns 1 output(s), but the spec names 2: y, z."),
+        (["y", "z"], "the forward returns 1 output, but the spec names 2: y, z."),
         ({"y": {"dtype": "float32"}}, "output y of the forward must be float32 by the spec, but is float64."),
         ({"y": {"shape": [4]}}, "output y must have shape [4] by the spec, but has [3]."),
         ({"y": {"shape": [3, 1]}}, "output y must have shape [3, 1] by the spec, but has [3]."),

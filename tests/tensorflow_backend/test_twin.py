@@ -8,14 +8,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend.graph_path import ops_between
 from gradcheck_cli.tensorflow_backend.private import private_graphs
-from gradcheck_cli.tensorflow_backend.twin.float64_twin import Twin, WideVariables
+from gradcheck_cli.tensorflow_backend.twin.float64_twin import BackwardEnds, Twin, WideVariables
 from gradcheck_cli.tensorflow_backend.twin.widening import NumpyCall, wide_dtype
 
 
 def traced(function, *specs):
     return tf.compat.v1.wrap_function(function, [tf.TensorSpec(*spec) for spec in specs])
+
+
+def twin_with_gradient(narrow):
+    """Return the twin of a graph whose second output is the first one's gradient."""
+    value, gradient = narrow.outputs
+    ends = BackwardEnds(narrow.inputs, [value], [(narrow.inputs[0], gradient)])
+    return Twin(narrow, WideVariables(), backward=ends)
 
 
 def twin_and_values(function, *arrays, dtype=tf.float32):
@@ -93,7 +99,7 @@ def rounded_to(dtype):
 )
 def test_a_gradients_cast_to_fewer_bits_than_the_forwards_stays(forward, gradient, is_kept):
     narrow = traced(lambda x: (forward(x), gradient(x)), (X.shape, tf.float32))
-    twin = Twin(narrow, WideVariables(), of_forward=ops_between(narrow.inputs, narrow.outputs[:1]))
+    twin = twin_with_gradient(narrow)
     value = private_graphs.call_flat(twin.function(narrow), [tf.constant(X)])[1]
     assert value.dtype == tf.float64
     np.testing.assert_array_equal(value, gradient(tf.constant(X, tf.float32)) if is_kept else X)
@@ -107,9 +113,7 @@ def test_a_gradients_constant_counts_as_rounded_to_no_fewer_bits_than_the_forwar
         lambda x: (tf.cast(x, tf.float16), x * tf.cast(tf.constant(0.7, dtype), tf.float32)),
         (X.shape, tf.float32),
     )
-    units = Twin(
-        narrow, WideVariables(), of_forward=ops_between(narrow.inputs, narrow.outputs[:1])
-    ).units.values()
+    units = twin_with_gradient(narrow).units.values()
     assert list(units) == ([2.0**-11] if dtype == tf.float16 else [])
 
 

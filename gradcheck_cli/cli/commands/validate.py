@@ -11,6 +11,7 @@ import click
 from gradcheck_cli import hooks
 from gradcheck_cli.cli.options.typed_words import SpecPath
 from gradcheck_cli.errors import Fault, SpecError
+from gradcheck_cli.visible import count
 
 FORMATS = {name: form for name, form in hooks.formats().items() if form.of_faults}
 
@@ -45,9 +46,9 @@ def command(*, paths: tuple[str, ...], form: str) -> None:
     elif form == "json":
         click.echo(json.dumps({"specs": specs, "cases": len(cases), "faults": []}, indent=2))
     elif exceptions and not cases:
-        click.echo(f"{_count(exceptions, 'exception')}: ok")
+        click.echo(f"{count(exceptions, 'exception')}: ok")
     else:
-        click.echo(f"{_count(specs, 'spec')}, {_count(len(cases), 'case')}: ok")
+        click.echo(f"{count(specs, 'spec')}, {count(len(cases), 'case')}: ok")
 
 
 def _print(form: str, faults: Sequence[Fault]) -> None:
@@ -65,7 +66,3 @@ def _print(form: str, faults: Sequence[Fault]) -> None:
             click.echo(text, nl=False)
         else:
             print_commands(text, err=False)
-
-
-def _count(amount: int, noun: str) -> str:
-    return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"

@@ -16,7 +16,7 @@ from gradcheck_cli.cli.options.configured import Function, option_group
 from gradcheck_cli.cli.options.typed_words import NamedSpec, SpecPath, keep_named
 from gradcheck_cli.errors import GradcheckError, UsageError
 from gradcheck_cli.spec.words import MODES
-from gradcheck_cli.visible import clean
+from gradcheck_cli.visible import clean, count
 
 if TYPE_CHECKING:
     from gradcheck_cli.gate import Shard
@@ -246,7 +246,7 @@ class SelectionOptions(NamedCases):
             history = read_history(self.cache_folder)
             touched = changed_cases(chosen, self.changed, history, self.cache_folder)
             notices.append(
-                f"--changed {self.changed}: {len(touched)} of {_cases(len(chosen))} may be touched"
+                f"--changed {self.changed}: {len(touched)} of {count(len(chosen), 'case')} may be touched"
             )
             chosen = touched
         if self.shard is not None:
@@ -254,7 +254,7 @@ class SelectionOptions(NamedCases):
 
             whole = len(chosen)
             chosen, shard = shard_of(chosen, *self.shard, read_history(self.cache_folder))
-            notices.append(f"shard {self.shard[0]}/{self.shard[1]}: {len(chosen)} of {_cases(whole)}")
+            notices.append(f"shard {self.shard[0]}/{self.shard[1]}: {len(chosen)} of {count(whole, 'case')}")
         return SelectedCases(chosen, tuple(notices), shard)
 
     def narrowing_words(self, paths: Sequence[str]) -> list[str]:
@@ -338,10 +338,6 @@ selection_options = option_group(
 )
 
 
-def _cases(count: int) -> str:
-    return f"{count} case" if count == 1 else f"{count} cases"
-
-
 def list_cases(cases: Sequence[Case], form: str) -> None:
     """Print the cases that would run: one line each, or JSON."""
     if form == "json":
@@ -362,7 +358,7 @@ def list_cases(cases: Sequence[Case], form: str) -> None:
     for case in cases:
         click.echo(f"{clean(case.spec)} · {case.op} · {case.name} · {case.dtype}")
     specs = len({case.spec for case in cases})
-    click.echo(f"{specs} op{'s'[: specs != 1]} · {_cases(len(cases))}")
+    click.echo(f"{count(specs, 'op')} · {count(len(cases), 'case')}")
 
 
 def default_cache() -> Path:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from gradcheck_cli import visible
 from gradcheck_cli.gate import BaselineFinding, Change
 from gradcheck_cli.reporting.codes import code_of_change
 from gradcheck_cli.reporting.exchange.findings import join_name
@@ -63,7 +64,7 @@ def _change_lines(group: Sequence[BaselineFinding], width: int) -> list[Text]:
     style = "bold red" if first.is_failure else ""
     where = f"{join_name(*first.key[:4])} · {first.pair}"
     if len(group) > 1:
-        where += f" and {layout.count(len(group) - 1, 'pair')} more"
+        where += f" and {visible.count(len(group) - 1, 'pair')} more"
     word = f"{word.upper() if first.is_failure else word} {code_of_change(first).number}"
     head = Text(f"  {word}", style=style)
     lines = [head + Text(f"  {layout.clean(where)}", style="")]

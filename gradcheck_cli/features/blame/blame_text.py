@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from gradcheck_cli import visible
 from gradcheck_cli.checking.ops.operation import OpPlace
 from gradcheck_cli.features.blame.backward_pass import PassTrace, TensorSummary, TracedOp
 from gradcheck_cli.features.blame.path_blame import (
@@ -50,7 +51,7 @@ def trace_lines(case: Case, passes: Sequence[PassTrace], *, width: int = 80) -> 
             if note:
                 lines += layout.wrap(f"^ {note}", width, style="bold red")
         if pass_trace.left_out:
-            what = layout.count(pass_trace.left_out, "Identity op")
+            what = visible.count(pass_trace.left_out, "Identity op")
             lines += layout.wrap(
                 f"left out: {what}, which only pass their upstream on (--type Identity)",
                 width,
@@ -214,7 +215,7 @@ def blame_lines(case: Case, path_blames: Sequence[PathBlame], *, width: int = 80
 def _counts(blame: Blame) -> str:
     wrong, unsure = len(blame.named), len(blame.undecided)
     return (
-        f"{layout.count(len(blame.ops), 'op')} on the way: {len(blame.ops) - wrong - unsure:,} right, "
+        f"{visible.count(len(blame.ops), 'op')} on the way: {len(blame.ops) - wrong - unsure:,} right, "
         f"{wrong:,} wrong, {unsure:,} undecided"
     )
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from rich.text import Text
 
+from gradcheck_cli import visible
 from gradcheck_cli.features.coverage.gradients_in_text import (
     CUSTOM,
     MODULE,
@@ -84,17 +85,17 @@ def import_module(_tell: object, module: str, folders: Sequence[str]) -> tuple[s
     from gradcheck_cli.running.session import start_tensorflow
 
     start_tensorflow(threads=1)
-    from gradcheck_cli.tensorflow_backend import frames, startup
-    from gradcheck_cli.tensorflow_backend.binding import users_code
-    from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientLog, note_sites
+    from gradcheck_cli.tensorflow_backend import frames, startup, users_code
+    from gradcheck_cli.tensorflow_backend.registry import note_gradients
 
     sys.path[:0] = [folder for folder in folders if folder not in sys.path]
-    log, failure = GradientLog(), ""
-    try:
-        with startup.settings(), note_sites(log):
-            users_code.import_module(module)
-    except BaseException as error:  # noqa: BLE001 (a script without a guard may exit)
-        failure = frames.first_line(error)
+    failure = ""
+    with note_gradients() as log:
+        try:
+            with startup.settings():
+                users_code.import_module(module)
+        except BaseException as error:  # noqa: BLE001 (a script without a guard may exit)
+            failure = frames.first_line(error)
     return failure, tuple(site.as_run() for site in log.made)
 
 
@@ -282,7 +283,7 @@ def headline(coverage: GradientCoverage) -> str:
     parts = [f"{covered:,} of {covered + missing:,} covered ({_share(coverage)})"]
     parts += [f"{excused:,} excused"] if excused else []
     modules = sum(gradient.line == 0 for gradient in coverage.gradients)
-    parts += [f"{layout.count(modules, 'module')} not imported"] if modules else []
+    parts += [f"{visible.count(modules, 'module')} not imported"] if modules else []
     if coverage.falls_short:
         parts.append(f"--cov-fail-under {coverage.fail_under:g} isn't reached")
     return f"hand-written gradients of {where}: {', '.join(parts)}"
@@ -322,7 +323,7 @@ def branch_lines(report: Report) -> list[Text]:
     if every:
         message += f" ({int(1000 * seen / every) / 10:.1f} %)"
     if unknown:
-        message += f", not all looked at in {layout.count(unknown, 'case')}"
+        message += f", not all looked at in {visible.count(unknown, 'case')}"
     if not report.branches_fall_short:
         return [Text(message, style="bold")]
     return [Text(f"{message}, --branch-fail-under {least:g} isn't reached", style="bold red")]

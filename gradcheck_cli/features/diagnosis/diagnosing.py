@@ -16,6 +16,7 @@ from gradcheck_cli.features.diagnosis import hints
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.results import CheckResult, PairResult, Status
 from gradcheck_cli.spec.case import Case
+from gradcheck_cli.visible import count
 
 # Only a Jacobian up to this size is written out and compared in full.
 _MOST_WHOLE = 2**18
@@ -104,11 +105,11 @@ def _describe_nonfinite(
 ) -> str:
     packed_row, packed_column = (int(index) for index in np.argwhere(spoilt)[0])
     row, column = sample.place(packed_row, packed_column)
-    count = int(np.count_nonzero(spoilt))
+    elements = count(int(np.count_nonzero(spoilt)), "element")
     element = (
         f"{output.name}{list(index_of(row, output))} / {input_info.name}{list(index_of(column, input_info))}"
     )
-    return f"{count} element(s) of the gradient aren't finite, the first at {element}"
+    return f"not finite: {elements} of the gradient, the first at {element}"
 
 
 def _hint_on_conjugate(samples: Sequence[PairSample], output: TensorInfo, input_info: TensorInfo) -> str:

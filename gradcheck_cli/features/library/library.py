@@ -307,7 +307,7 @@ def _case_of(options: Mapping[str, Any]) -> Case:
     Raises:
         ValueError: an option has a value that it can't have; all of them are named.
     """
-    keys = ("second_order", "modes", "method", "budget", "freeze", "checks", "device", "seed")
+    keys = ("second_order", "modes", "method", "freeze", "checks", "device", "seed")
     tolerance = {name: options[name] for name in ("atol", "rtol") if options[name] is not None}
     expect, power, noise = options["expect"], options["power"], options["nondeterminism"]
     spec: dict[str, Any] = {name: options[name] for name in keys if options[name] is not None}
@@ -320,7 +320,12 @@ def _case_of(options: Mapping[str, Any]) -> Case:
     except SpecError as error:
         faults = [f"{fault.place}: {fault.message}" for fault in error.faults]
         raise ValueError("\n".join(faults)) from None
-    return case
+    budget = options["budget"]
+    if budget is None:
+        return case
+    if not (isinstance(budget, int | float) and budget > 0):
+        raise ValueError(f"budget: must be seconds, more than 0, but got {budget!r}")
+    return replace(case, judging=replace(case.judging, budget=float(budget)))
 
 
 _Arguments = ParamSpec("_Arguments")

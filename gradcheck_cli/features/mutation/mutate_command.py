@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradcheck_cli import results
+from gradcheck_cli import results, visible
 from gradcheck_cli.cli.console import print_lines, run_and_print, terminal_width
 from gradcheck_cli.cli.options.case_options import NamedCases, naming_options, seed_option
 from gradcheck_cli.cli.options.configured import SharingCommand, default_paths, option_group
@@ -234,8 +234,7 @@ def _why(mutant: results.Mutant) -> str:
     if mutant.outcome == results.MISSED:
         reasons.append(f"off by {mutant.change:.1e} where {mutant.allowed:.1e} is allowed")
         if mutant.kinks:
-            elements = "1 element" if mutant.kinks == 1 else f"{mutant.kinks:,} elements"
-            reasons.append(f"{elements} between one-sided slopes")
+            reasons.append(f"{visible.count(mutant.kinks, 'element')} between one-sided slopes")
     return f" ({'; '.join(reasons)})" if reasons else ""
 
 
@@ -257,12 +256,12 @@ def tally_lines(report: results.Report, tally: Tally, *, width: int) -> list[Tex
     lines = [Text(line, style="" if index else "bold") for index, line in enumerate(aligned)]
     # Rounded down: 99.97 % isn't all.
     share = "" if tally.share is None else f" ({int(tally.share * 1000) / 10:.1f} %)"
-    every = layout.count(tally.total, "corruption")
+    every = visible.count(tally.total, "corruption")
     share_text = f"{tally.count(results.CAUGHT):,} of {every} called a mismatch{share}"
-    parts = [f"{layout.count(len(report.cases), 'case')} · {share_text}"]
+    parts = [f"{visible.count(len(report.cases), 'case')} · {share_text}"]
     parts += [f"{tally.count(outcome):,} {outcome}" for outcome in OUTCOMES[1:] if tally.count(outcome)]
     if tally.untried:
-        parts.append(f"{layout.count(tally.untried, 'case')} not tried")
+        parts.append(f"{visible.count(tally.untried, 'case')} not tried")
     summary = Text(", ".join(parts), style="bold")
     return [*lines, layout.with_right(summary, f"{report.duration_s:.1f} s", width=width)]
 

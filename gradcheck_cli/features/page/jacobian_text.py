@@ -11,6 +11,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
+from gradcheck_cli import visible
 from gradcheck_cli.checking.checks.all_checks import FORM
 from gradcheck_cli.checking.ops.operation import Float, TensorInfo, name_element
 from gradcheck_cli.checking.pairs.pair import PairSample
@@ -23,7 +24,7 @@ from gradcheck_cli.reporting.terminal.pair_table import verdict_text
 from gradcheck_cli.results import FAILING, UNDECIDED, CaseResult, CheckResult, PairResult, Status
 from gradcheck_cli.running.session import check, run_case, start_tensorflow, user_code
 from gradcheck_cli.serial import plain
-from gradcheck_cli.spec.case import Case, PairRule, rule_for
+from gradcheck_cli.spec.case import Case, PairRule, stated_rule
 
 Matrix = npt.NDArray[np.inexact]
 
@@ -136,7 +137,7 @@ def pair_view(case: Case, label: str | None) -> PairView:
 
 def _rule_without_skip(case: Case, label: str) -> PairRule:
     """Return the spec's rule for a pair, without its `skip`."""
-    rule = rule_for(case.expected.pairs, label) or PairRule(label, "")
+    rule = stated_rule(case.expected.pairs, label) or PairRule(label, "")
     return replace(rule, glob=label, expect="" if rule.expect == _SKIP else rule.expect)
 
 
@@ -366,7 +367,7 @@ def _element_lines(view: PairView, index: tuple[int, ...] | None, width: int) ->
         for code in Verdict
         if (element_count := int(np.count_nonzero(verdict == code)))
     ]
-    lines = [f"of {layout.count(verdict.size, 'element')}: {', '.join(counts)}"]
+    lines = [f"of {visible.count(verdict.size, 'element')}: {', '.join(counts)}"]
     for row, column in places[order[:MAX_DIFFERENCES]]:
         first, second = layout.format_distinctly(
             arrays["analytic"][row, column].item(), arrays["numeric"][row, column].item()

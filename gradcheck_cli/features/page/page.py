@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from markupsafe import Markup
 
-from gradcheck_cli import optional
+from gradcheck_cli import optional, visible
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.plain_files import MIB, read_plain
 from gradcheck_cli.reporting.codes import code_of_check, code_of_pair, link_of
@@ -167,11 +167,11 @@ def _verdict(report: Report) -> str:
     worse = sum(finding.is_failure for finding in report.baseline)
     verb = "is" if wrong == 1 else "are"
     counted = (
-        (wrong, f"{wrong:,} of {layout.count(summary['pairs'], 'pair')} {verb} wrong"),
-        (summary["error"], layout.count(summary["error"], "error")),
-        (summary["failed_checks"], layout.count(summary["failed_checks"], "failed check")),
+        (wrong, f"{wrong:,} of {visible.count(summary['pairs'], 'pair')} {verb} wrong"),
+        (summary["error"], visible.count(summary["error"], "error")),
+        (summary["failed_checks"], visible.count(summary["failed_checks"], "failed check")),
         (summary["inconclusive"], f"{summary['inconclusive']:,} undecided"),
-        (worse, f"{layout.count(worse, 'change')} for the worse since the baseline"),
+        (worse, f"{visible.count(worse, 'change')} for the worse since the baseline"),
     )
     headline = ", ".join(text for count, text in counted if count)
     return headline or ("something could not be decided" if report.exit_code != 1 else "too few digits")

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from gradcheck_cli import visible
 from gradcheck_cli.gate import BaselineFinding, Change, CoverageStatus
 from gradcheck_cli.reporting import codes
-from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import number_cells, worst_element
 from gradcheck_cli.results import (
     FAILING,
@@ -338,7 +338,7 @@ def search_summary(search: SearchResult) -> str:
     if search.refused:
         return f"search: this case isn't searched: {search.refused}"
     text = (
-        f"search: {layout.count(search.points, 'point')} in {search.seconds:.0f} s, {search.judged} judged, "
+        f"search: {visible.count(search.points, 'point')} in {search.seconds:.0f} s, {search.judged} judged, "
         f"sides {search.seen} of {search.sides}, largest disagreement {search.largest:.1e}"
     )
     if search.spoilt:

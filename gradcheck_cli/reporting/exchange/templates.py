@@ -8,6 +8,7 @@ from functools import lru_cache
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from gradcheck_cli import visible
 from gradcheck_cli.reporting.terminal import layout
 
 
@@ -30,7 +31,7 @@ def templates(package: str, write: Callable[[object], object]) -> Environment:
 def render_markdown(package: str, template: str, **context: object) -> str:
     """Render a template of a package in Markdown; what it writes is shown literally."""
     environment = templates(package, _to_markdown)
-    text = environment.get_template(template).render(count=layout.count, **context)
+    text = environment.get_template(template).render(count=visible.count, **context)
     return text.rstrip("\n") + "\n"
 
 

@@ -122,11 +122,6 @@ def element(name: str, index: Sequence[int], part: str = "") -> str:
     return f"{part} {where}" if part else where
 
 
-def count(amount: int, noun: str) -> str:
-    """Return `1 op`, `2 ops`."""
-    return f"{amount:,} {noun}" if amount == 1 else f"{amount:,} {noun}s"
-
-
 # Characters that CommonMark, its tables, or GitHub's references and emoji could interpret; at the start of a
 # line, lists and headings too.
 _SPECIAL = re.compile(r"[\\`*_\[\]|~#@!]|:(?=[\w+-]+:)|^[-+=]|(?<=^\d)[.)]")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from gradcheck_cli import visible
 from gradcheck_cli.reporting.codes import Code, code_of_pair
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import CaseResult, PairResult, Status, WorstElement
@@ -150,16 +151,16 @@ def is_plain(pair: PairResult) -> bool:
 
 def describe_rules(pair: PairResult) -> str:
     """Say which rules decided a pair's elements, such as `34 elements: 30 plainly, 4 at a kink`."""
-    total = layout.count(sum(pair.numbers.decided_by.values()), "element")
+    total = visible.count(sum(pair.numbers.decided_by.values()), "element")
     return f"{total}: {', '.join(f'{count:,} {words}' for words, count in pair.numbers.decided_by.items())}"
 
 
 def _note(pair: PairResult) -> str:
     notes = [layout.clean(pair.note)] if pair.note else []
     if pair.numbers.wrong_elements and not pair.note:
-        notes.append(f"{pair.numbers.wrong_elements:,} of {layout.count(pair.numbers.elements, 'element')}")
+        notes.append(f"{pair.numbers.wrong_elements:,} of {visible.count(pair.numbers.elements, 'element')}")
     if pair.numbers.kinks:
-        notes.append(layout.count(pair.numbers.kinks, "kink"))
+        notes.append(visible.count(pair.numbers.kinks, "kink"))
     if pair.judged_by.miss_probability is not None and pair.judged_by.miss_size is not None:
         size = f"{100 * pair.judged_by.miss_size:g} %"
         notes.append(f"miss probability {pair.judged_by.miss_probability:.1e} for {size} in one element")
@@ -172,8 +173,8 @@ def _details(pair: PairResult, message: str, width: int, *, verbose: bool) -> li
         parts = [
             pair.judged_by.method,
             pair.judged_by.reference_dtype,
-            layout.count(pair.judged_by.evaluations, "evaluation"),
-            layout.count(pair.numbers.elements, "element") if is_plain(pair) else describe_rules(pair),
+            visible.count(pair.judged_by.evaluations, "evaluation"),
+            visible.count(pair.numbers.elements, "element") if is_plain(pair) else describe_rules(pair),
             f"± {pair.numbers.uncertainty:.1e}",
             f"max abs error {pair.numbers.max_abs_error:.3e}",
             f"max rel error {pair.numbers.max_rel_error:.2e}",

@@ -20,8 +20,8 @@ from gradcheck_cli.visible import join_first
 Array = np.ndarray[Any, Any]
 
 # Indices of additional sample points. Values are those of the first one, but what is stated is moved; moved
-# the other way; and moved so that it keeps the structure that it has.
-MOVED, MOVED_BACK, MOVED_ALIKE = -1, -2, -3
+# the other way; and each of both so that it keeps the structure that it has.
+MOVED, MOVED_BACK, MOVED_ALIKE, MOVED_BACK_ALIKE = -1, -2, -3, -4
 # By which share of its size an element moves: far more than rounding, and not so far that its sign changes.
 _LEAST, _MOST = 0.2, 0.5
 # The size that counts for a zero: it moves by 0.3 at most. In a matrix it is at most that of LeCun's initial
@@ -43,7 +43,8 @@ def variable_value(case: Case, tensor: InputSpec, sample: int, direction: int = 
     if sample == 0 or direction == 0 or tensor.keeps:
         return value
     constraint = tensor.source.arguments.get("constraint")
-    moved = move(case, tensor, value, sample, direction)
+    beside = MOVED if sample < 0 else sample
+    moved = move(case, tensor, value, beside, direction * _direction(sample))
     return np.asarray(constraint(moved)) if callable(constraint) else moved
 
 
@@ -54,13 +55,26 @@ def value_beside(case: Case, tensor: InputSpec, sample: int) -> Array:
     value = draw(case, tensor, 0)
     if not moves(tensor):
         return value
-    moved = move(case, tensor, value, MOVED, -1 if sample == MOVED_BACK else 1)
-    return _structure(value)[1](moved) if sample == MOVED_ALIKE else moved
+    moved = move(case, tensor, value, MOVED, _direction(sample))
+    return _structure(value)[1](moved) if sample <= MOVED_ALIKE else moved
+
+
+def _direction(sample: int) -> int:
+    return -1 if sample in {MOVED_BACK, MOVED_BACK_ALIKE} else 1
 
 
 def moves(tensor: InputSpec) -> bool:
     """Whether an input is stated and moves at the additional points."""
     return tensor.is_stated and tensor.is_differentiable and not tensor.keeps and 0 not in tensor.shape
+
+
+def is_single_zero(tensor: InputSpec) -> bool:
+    """Whether an input is a weight of one element that is 0: all sample points move it to the same side.
+
+    Of several elements, half move to each side.
+    """
+    is_single = tensor.is_variable and math.prod(tensor.shape) == 1 and not tensor.keeps
+    return is_single and not np.any(np.asarray(tensor.source.arguments["value"]))
 
 
 def describe_values(case: Case, sample: int) -> str:

@@ -62,11 +62,11 @@ def _shorten(value: str) -> str:
 
 
 def point_lines(case: Case, written: Written) -> list[str]:
-    """Return the lines that show a point below a finding, and how to check the case there."""
+    """Return the lines that show a point below a finding, and how a command checks the case there."""
     if not written:
         return []
     lines = [f"the point: {point_text(written)}; others as at the sample point"]
-    if not case.origin.path.startswith("<"):
+    if case.code.given is None and not case.origin.path.startswith("<"):
         point = "; ".join(f"{what}={value}" for what, value in written)
         words = ["gradcheck", "run", case.origin.path, "--op", case.op, "--case", case.name, "--point", point]
         lines.append(REPEAT + " ".join(map(shlex.quote, words)))

@@ -23,8 +23,7 @@ from gradcheck_cli import hooks
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.case import Case, FunctionRef
-from gradcheck_cli.tensorflow_backend import dtypes, frames
-from gradcheck_cli.tensorflow_backend.binding import users_code
+from gradcheck_cli.tensorflow_backend import dtypes, frames, users_code
 from gradcheck_cli.tensorflow_backend.binding.flat_tensors import (
     call_with,
     code_of_reference,
@@ -34,10 +33,11 @@ from gradcheck_cli.tensorflow_backend.binding.flat_tensors import (
     require_order,
     takes_build_alone,
 )
-from gradcheck_cli.tensorflow_backend.binding.users_code import seed_globals
 from gradcheck_cli.tensorflow_backend.dtypes import as_list, shape_text
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_settings import bind_settings
+from gradcheck_cli.tensorflow_backend.users_code import seed_globals
+from gradcheck_cli.visible import count
 
 Shape = tuple[int | None, ...]
 
@@ -428,8 +428,8 @@ def guard_gradient(gradient: Callable[..., Any], names: Sequence[str]) -> Callab
         if len(gradients) != len(names):
             raise CaseFailedError(
                 "gradient_count",
-                f"the gradient function must return {len(names)} gradient(s), one (or None) for each of "
-                f"{', '.join(names)}, but returned {len(gradients)}.",
+                f"the gradient function must return {count(len(names), 'gradient')}, one (or None) for each "
+                f"of {', '.join(names)}, but returned {len(gradients)}.",
             )
         return _replace_malformed(gradients, op, names)
 
@@ -500,7 +500,7 @@ def from_numpy(
         if len(first_gradients) != len(names):
             raise CaseFailedError(
                 "gradient_count",
-                f"the NumPy gradient must return {len(names)} array(s), one (or None) for each of "
+                f"the NumPy gradient must return {count(len(names), 'array')}, one (or None) for each of "
                 f"{', '.join(names)}, but returned {len(first_gradients)}.",
             )
         indices = [input_index for input_index, value in enumerate(first_gradients) if value is not None]

@@ -20,7 +20,6 @@ from gradcheck_cli.spec.values.moves import value_beside, variable_value
 from gradcheck_cli.tensorflow_backend import dtypes, frames
 from gradcheck_cli.tensorflow_backend.binding import flat_tensors
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder, Bound
-from gradcheck_cli.tensorflow_backend.binding.users_code import seed_globals
 from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.graph.second_order import Vjp
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
@@ -59,6 +58,7 @@ from gradcheck_cli.tensorflow_backend.twin.perturbing import (
     perturb_vjp,
 )
 from gradcheck_cli.tensorflow_backend.twin.widening import PIECES
+from gradcheck_cli.tensorflow_backend.users_code import seed_globals
 
 
 @dataclass

@@ -32,6 +32,7 @@ from tensorflow.python.framework import ops, registry
 from tensorflow.python.ops import custom_gradient, gradients_util
 from tensorflow.python.ops.custom_gradient import Bind
 
+from gradcheck_cli import visible
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.gate import GradientRun
 from gradcheck_cli.plain_files import GENERATED, short_path
@@ -454,7 +455,7 @@ def _require_gradients_of_variables(gradient: Any) -> Any:
             raise CaseFailedError(
                 "gradient_count",
                 f"a custom gradient{place_of_gradient(gradient)} must return (gradients of its arguments, "
-                f"[gradients of its {count} variable(s)]), but returned {fault}.",
+                f"[gradients of its {visible.count(count, 'variable')}]), but returned {fault}.",
             )
         return returned
 
@@ -471,10 +472,10 @@ def place_of_gradient(gradient: Any) -> str:
 def _describe_count(returned: Any, count: int) -> str:
     """Say what a gradient function returned instead of those of its arguments and those of its variables."""
     if not isinstance(returned, tuple | list) or len(returned) != 2:  # noqa: PLR2004 (arguments, variables)
-        return f"{len(returned) if isinstance(returned, tuple | list) else 1} value(s)"
+        return visible.count(len(returned) if isinstance(returned, tuple | list) else 1, "value")
     if not isinstance(returned[1], list):  # TensorFlow appends it to a list
         return "no list of those of variables"
-    return "" if len(returned[1]) == count else f"{len(returned[1])} gradient(s) of variables"
+    return "" if len(returned[1]) == count else f"{visible.count(len(returned[1]), 'gradient')} of variables"
 
 
 def _why_lost() -> str:

@@ -17,6 +17,7 @@ from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.binding.binder import form_fault
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs, private_settings
 from gradcheck_cli.tensorflow_backend.registry import place_of
+from gradcheck_cli.visible import count
 
 
 class ShapeChangesError(CaseFailedError):
@@ -309,7 +310,7 @@ def _count_fault(counts: re.Match[str]) -> str:
 
 
 def _wrong_count(what: str, expected: int, returned: int) -> str:
-    gradients = f"{expected} gradient(s), one (or None) for each argument"
+    gradients = f"{count(expected, 'gradient')}, one (or None) for each argument"
     remedy = _COUNTS_SETTINGS if what.startswith("a custom gradient") and returned > expected else ""
     return f"{what} must return {gradients}, but returned {returned}.{remedy}"
 

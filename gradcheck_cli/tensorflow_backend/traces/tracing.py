@@ -332,6 +332,7 @@ class VjpGraph:
     sources: tuple[int, ...]  # indices of the differentiable outputs
     upstreams: tuple[Any, ...]  # its own tensors, one for each of these
     results: tuple[Any, ...]  # the outputs, and every gradient
+    gradients: tuple[tuple[Any, Any], ...]  # each with the input, or the variable's handle, that it is for
     forward_ops: frozenset[Any]  # the ops that existed before the first gradient
 
 
@@ -527,7 +528,13 @@ class _BackwardPasses:
             if gradients
         }
         joint = self._by_input(self.joint) if self.joint else {}
-        everything = [gradient for gradients in by_input.values() for gradient in gradients.values()]
+        starts = [*graph.inputs, *handles(whole, graph.subject.variables)]
+        of_inputs = [
+            (starts[input_index], gradient)
+            for gradients in by_input.values()
+            for input_index, gradient in gradients.items()
+        ]
+        everything = [gradient for _, gradient in of_inputs]
         sites = _find_sites(
             self.ran, private_gradients.sites_inside(whole.graph), by_input, dict(enumerate(graph.inputs))
         )
@@ -550,6 +557,7 @@ class _BackwardPasses:
                 tuple(self.sources),
                 tuple(self.upstreams),
                 results=(*self.values, *everything),
+                gradients=tuple(of_inputs),
                 forward_ops=frozenset(graph.forward_ops),
             ),
             inputs=graph.inputs,

@@ -7,7 +7,6 @@ it. An op without a double kernel, or with a fixed float argument, keeps its dty
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -57,6 +56,33 @@ class WideVariables:
         return variable if entry is None else entry[1]
 
 
+@dataclass(frozen=True)
+class BackwardEnds:
+    """The ends of a forward and its gradients in one graph."""
+
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
+    gradients: Sequence[tuple[Any, Any]]  # each with the input, or the variable's handle, that it is for
+
+    def find_own_rounding(self, graph: Any) -> dict[str, Any]:
+        """Return what a gradient rounds by more than the forward does, as arguments of a `Widening`.
+
+        A way from one input to the outputs may be wider than the others. What rounds on the way from the same
+        input to its gradient alone counts there: the forward may round a number that comes from elsewhere.
+        """
+        own_casts, largest_unit = set(), self._coarsest_unit(graph, self.inputs)
+        for start, gradient in self.gradients:
+            unit = self._coarsest_unit(graph, [start])
+            largest_unit = max(largest_unit, unit)
+            casts = (op for op in graph_path.ops_between([start], [gradient]) if op.type == "Cast")
+            own_casts |= {op.name for op in casts if widening.unit_of(op.outputs[0].dtype) > unit}
+        return {"largest_unit": largest_unit, "own_casts": own_casts}
+
+    def _coarsest_unit(self, graph: Any, inputs: Sequence[Any]) -> float:
+        names = ("float64", *graph_path.dtypes_of(graph, graph_path.ops_between(inputs, self.outputs)))
+        return max(precision_of(name).unit_roundoff for name in names)
+
+
 class Twin:
     """The float64 twin of a graph, and the tensors in it that replace the graph's own.
 
@@ -65,8 +91,8 @@ class Twin:
         variables: the wide forms of the variables that it uses.
         body_holds: holds ops in the twin's bodies, instead of the traced graph's.
         has_sides: rewrite its kinked ops, so that the side that each element is on can be held.
-        of_forward: the forward's ops from inputs to outputs, in a graph that has its gradient as well. What
-            the gradient rounds to fewer bits than any of them has stays rounded: that error is its own.
+        backward: the ends of a forward and its gradients, in a graph that has both. What a gradient rounds
+            to fewer bits than the forward has stays rounded: that error is its own.
 
     Attributes:
         sides: for each kinked op, the side that a point takes, and the tensor to hold.
@@ -81,18 +107,15 @@ class Twin:
         body_holds: BodyHolds | None = None,
         *,
         has_sides: bool = False,
-        of_forward: Sequence[Any] = (),
+        backward: BackwardEnds | None = None,
     ) -> None:
         graph = whole_graph(function)
         captured = {inner.op.name: outer for outer, inner in graph.captures}
         replaced = (
             {held_op.token: held_op.record_or_replay for held_op in body_holds.ops} if body_holds else {}
         )
-        largest_unit = math.inf
-        if of_forward:
-            own_dtypes = graph_path.dtypes_of(graph, of_forward)
-            largest_unit = max(precision_of(name).unit_roundoff for name in ("float64", *own_dtypes))
-        self._widening = widening.Widening(graph.as_graph_def(), captured, replaced, largest_unit)
+        own = {} if backward is None else backward.find_own_rounding(graph)
+        self._widening = widening.Widening(graph.as_graph_def(), captured, replaced, **own)
         widening.read_before_gathering(self._widening.graph_def)
         sides = hold_sides(self._widening.graph_def) if has_sides else []
         self.units = self._widening.units
@@ -251,8 +274,8 @@ def widen_forward(trace: ForwardTrace, variables: WideVariables, *, has_sides: b
 def widen_vjp(trace: VjpTrace, variables: WideVariables) -> WideVjp:
     """Make the twin of a vjp; see `Twin`."""
     held = trace.held.recording_anew()
-    of_forward = graph_path.ops_between(trace.inputs, trace.outputs)
-    twin = Twin(trace.whole.function, variables, held.body_holds, of_forward=of_forward)
+    ends = BackwardEnds(trace.inputs, trace.outputs, trace.whole.gradients)
+    twin = Twin(trace.whole.function, variables, held.body_holds, backward=ends)
 
     def widen(pullback: Pullback) -> Pullback:
         return replace(pullback, function=twin.function(pullback.function))

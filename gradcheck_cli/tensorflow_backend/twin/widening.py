@@ -42,6 +42,13 @@ _KEEP = re.compile(
 _NUMBERS = itertools.count(1)
 
 
+def unit_of(dtype: Any) -> float:
+    """Return the unit roundoff of a real dtype below float64; 0 of others."""
+    narrow = tf.as_dtype(dtype)
+    is_narrow = narrow.as_datatype_enum in _WIDE and narrow.is_floating
+    return precision_of(narrow.name).unit_roundoff if is_narrow else 0.0
+
+
 def wide_dtype(dtype: Any) -> Any:
     """Return the dtype that replaces one in a twin: itself, or float64 or complex128."""
     return tf.as_dtype(_WIDE.get(dtype.as_datatype_enum, dtype.as_datatype_enum))
@@ -109,6 +116,7 @@ class Widening:
     # the functions that PyFuncs call instead of their own, by token
     replaced: Mapping[str, Callable[..., Any]]
     largest_unit: float = math.inf  # what rounds by more is a fault: such casts stay
+    own_casts: Collection[str] = ()  # casts of the graph itself that stay, though they round by less
     # the unit roundoff of constants and of reads of variables that were narrower, by function and node
     units: dict[tuple[str, str], float] = field(default_factory=dict)
     narrow_ops: list[NarrowOp] = field(default_factory=list)  # the ops that keep their dtypes
@@ -194,7 +202,9 @@ class Widening:
             return _Casts()
         inputs, outputs = arguments_of(definition.input_arg, node), arguments_of(definition.output_arg, node)
         numpy = self._redirect_call(node, inputs, outputs) if node.op in NUMPY_CALLS else None
-        is_rounding = node.op == "Cast" and self._unit_of(node.attr["DstT"].type) > self.largest_unit
+        is_rounding = (node.op == "Cast" and unit_of(node.attr["DstT"].type) > self.largest_unit) or (
+            not function and node.name in self.own_casts
+        )
         if not (is_rounding or _KEEP.fullmatch(node.op)) and self._has_kernel(node, definition):
             for attr in node.attr.values():
                 self._widen_attr(attr)
@@ -222,14 +232,8 @@ class Widening:
 
     def note_unit(self, function: str, name: str, dtype: int) -> None:
         """Note to what a number was rounded, unless that is the gradient's own doing; see `units`."""
-        if 0 < (unit := self._unit_of(dtype)) <= self.largest_unit:
+        if 0 < (unit := unit_of(dtype)) <= self.largest_unit:
             self.units[function, name] = unit
-
-    @staticmethod
-    def _unit_of(dtype: int) -> float:
-        """Return the unit roundoff of a real dtype below float64; 0 of others."""
-        narrow = tf.as_dtype(dtype)
-        return precision_of(narrow.name).unit_roundoff if dtype in _WIDE and narrow.is_floating else 0.0
 
     def _has_kernel(self, node: Any, definition: Any) -> bool:
         """Whether a kernel takes a node with its dtypes widened."""

@@ -14,12 +14,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.operation import OpPlace
-from gradcheck_cli.features.blame.backward_pass import OpPass
+from gradcheck_cli.checking.ops.operation import OpPass, OpPlace
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
 from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.frames import place_in_users_code
-from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
 from gradcheck_cli.tensorflow_backend.graph_path import STOPS
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
@@ -29,7 +27,7 @@ from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.state import at_values, restoring_call
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import dense, gradients_of, run_error
 from gradcheck_cli.tensorflow_backend.traces.tracing import GradientGraph
-from gradcheck_cli.tensorflow_backend.twin.float64_twin import Twin
+from gradcheck_cli.tensorflow_backend.twin.float64_twin import BackwardEnds, Twin
 from gradcheck_cli.tensorflow_backend.twin.widening import wide_dtype
 
 READ = "ReadVariableOp"
@@ -56,7 +54,7 @@ class Walk:
     held: frozen.Held = field(default_factory=frozen.Held)
 
     @staticmethod
-    def of(op: GraphOperation, output: int, input_indices: Sequence[int]) -> Walk:
+    def of(op: Any, output: int, input_indices: Sequence[int]) -> Walk:
         """Trace the backward pass from an output to some inputs, variables included.
 
         Raises:
@@ -138,8 +136,13 @@ class Walk:
 
     def _make_twin(self) -> Twin:
         variables = self.source.state.twins.variables
-        of_forward = graph_path.ops_between(self.inputs, [self.result])
-        return Twin(self.function, variables, self.held.body_holds, of_forward=of_forward)
+        gradients = [
+            (self._source(input_index), gradient)
+            for input_index, gradient in zip(self.input_indices, self.gradients, strict=True)
+            if gradient is not None
+        ]
+        ends = BackwardEnds(self.inputs, [self.result], gradients)
+        return Twin(self.function, variables, self.held.body_holds, backward=ends)
 
     def low_precision(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
         """Return the dtypes below float64 in which the ops between two sets of tensors compute."""
@@ -173,10 +176,12 @@ class Walk:
 
     def is_source(self, tensor: Any) -> bool:
         """Whether a tensor is an input that the walk leads to, or its handle."""
-        return any(
-            tensor is (self.handles[index] if index in self.handles else self.inputs[index])
-            for index in self.input_indices
-        )
+        return any(tensor is self._source(input_index) for input_index in self.input_indices)
+
+    def _source(self, input_index: int) -> Any:
+        """Return an input's tensor, or a variable's handle."""
+        is_variable = input_index in self.handles
+        return self.handles[input_index] if is_variable else self.inputs[input_index]
 
     @cached_property
     def _moving(self) -> tuple[list[Any], Any]:
