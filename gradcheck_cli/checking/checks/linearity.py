@@ -292,7 +292,7 @@ def compare(
                 # Twice, for upstreams whose sums cancel less than those of random ones.
                 share = 2 * BOUND_PER_SIGMA * (expected.weight * flow.size / pulled.shift)
                 roundings = _measure_rounding([pulled, *expected.others], input_index)
-                _allow_rounding(right, error, allowed, (share * lost[chunk] for lost in roundings))
+                mark_explained(right, error, allowed, (share * lost[chunk] for lost in roundings))
         if not right.all():
             where = int(np.argmin(right))
             return Deviation(chunk.start + where, float(gradient[chunk][where]), float(total[where]))
@@ -308,10 +308,10 @@ def _measure_rounding(vjps: Sequence[OutputVjp], input_index: int) -> Iterator[F
         before = before + lost
 
 
-def _allow_rounding(
+def mark_explained(
     right: npt.NDArray[np.bool_], error: Float, allowed: Float | float, roundings: Iterable[Float]
 ) -> None:
-    """Mark what rounding explains, in place; no more is measured once all is right."""
+    """Mark the errors that rounding explains, in place; no more is measured once all are."""
     for lost in roundings:
         right |= error <= allowed + lost
         if right.all():
@@ -384,7 +384,7 @@ def find_difference(
                 difference = np.abs(first[chunk] - second[chunk])
                 roundings = vjp.measure_rounding(input_index)
                 share = 2 * BOUND_PER_SIGMA  # twice, as in `compare`
-                _allow_rounding(right, difference, allowed, (share * lost[chunk] for lost in roundings))
+                mark_explained(right, difference, allowed, (share * lost[chunk] for lost in roundings))
         if not right.all():
             where = chunk.start + int(np.argmin(right))
             return where, float(first[where]), float(second[where])

@@ -18,7 +18,7 @@ from gradcheck_cli.checking.ops.operation import (
     packed_size,
     unpack,
 )
-from gradcheck_cli.checking.ops.random_rounding import FACTOR, measure_rounding_of, rounding_of
+from gradcheck_cli.checking.ops.random_rounding import FACTOR, measure_rounding_of
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Rule
 from gradcheck_cli.numerics import EXPLANATIONS, FLOAT64, Reason, Verdict
 from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, largest_finite
@@ -118,7 +118,7 @@ def _describe(pair: Pair, sample: PairSample, error: Float, bound: Float) -> str
 
     def measure(rounded: Callable[[int], Operation | None]) -> float:
         form = replace(op, forms=replace(op.forms, rounded_otherwise=rounded))
-        moved = rounding_of(form, pair.output_index, upstream, pair.case.seed)
+        *_, moved = measure_rounding_of(form, pair.output_index, upstream, pair.case.seed)
         return float(moved[pair.input_index][0, at_column])
 
     place = op.forms.place_of_rounding(measure)
@@ -169,7 +169,8 @@ def measure_rounding(
     measured, key = pair.operations.rounding, (pair.output_index, upstream.tobytes(), tuple(draws))
     by_input = measured.get(key)
     if by_input is None:
-        by_input = rounding_of(pair.operations.formula, pair.output_index, upstream, pair.case.seed, draws)
+        formula, seed = pair.operations.formula, pair.case.seed
+        *_, by_input = measure_rounding_of(formula, pair.output_index, upstream, seed, draws)
         if sum(moved.size for moved in by_input.values()) <= FLOATS_AT_ONCE:
             measured[key] = by_input
     if pair.input_index in by_input:

@@ -364,14 +364,13 @@ class VjpTrace:
     def computes_as(self, other: VjpTrace) -> bool:
         """Whether the graph of another trace computes the same, op by op."""
         first, second = (
-            graph_path.describe_part(trace.whole.function.graph, trace.whole.results)
+            (
+                {output: pullback.inputs for output, pullback in trace.pullbacks.items()},
+                graph_path.describe_part(trace.whole.function.graph, trace.whole.results),
+            )
             for trace in (self, other)
         )
-        return first == second and self._connections == other._connections
-
-    @property
-    def _connections(self) -> list[tuple[int, ...]]:
-        return [self.connected(output) for output in self.whole.sources]
+        return first == second
 
     def connected(self, output: int) -> tuple[int, ...]:
         """Return the indices of the inputs that an output has a gradient for."""
