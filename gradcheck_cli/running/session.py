@@ -212,8 +212,11 @@ def user_code(case: Case) -> Iterator[None]:
     from gradcheck_cli.tensorflow_backend.users_code import importable
 
     # Where a function was given, this process has imported what it needs.
-    imports = hooks.behaviour().case() if case.code.given else importable(case.origin.folder)
-    with settings(), imports, contextlib.redirect_stdout(sys.stderr):
+    with (
+        settings(),
+        hooks.behaviour().case() if case.code.given else importable(case.origin.folder),
+        contextlib.redirect_stdout(sys.stderr),
+    ):
         yield
 
 

@@ -244,8 +244,7 @@ def describe_part(graph: Any, fetches: Iterable[Any]) -> tuple[Any, ...]:
         if name not in needed:
             needed[name] = node = nodes[name]
             waiting += node.input
-            if "_gradient_op_type" in node.attr:  # names a gradient, which is in the graph
-                del node.attr["_gradient_op_type"]
+            node.attr.pop("_gradient_op_type", None)  # names a gradient, which is in the graph
     return names, needed, [(id(outer), inner.name) for outer, inner in graph.captures]
 
 

@@ -294,7 +294,7 @@ class OutputVjp:
     resolved: set[int] = field(default_factory=set)
     _typical: dict[int, float] = field(default_factory=dict)
     _with_base: tuple[Flow, dict[int, Float]] | None = None
-    _moved: Mapping[int, Float] = field(default_factory=dict)  # how far rounding was seen to move gradients
+    _moved: list[dict[int, Float]] = field(default_factory=list)  # what was measured of rounding last
 
     @cached_property
     def precision(self) -> Precision:
@@ -442,8 +442,8 @@ class OutputVjp:
 
         It only grows: more is measured while it is asked for.
         """
-        for moved in chain([self._moved] if self._moved else [], self._roundings):
-            self._moved = moved
+        for moved in chain(self._moved, self._roundings):
+            self._moved = [moved]
             yield np.max(moved[input_index], axis=0)
 
     @cached_property

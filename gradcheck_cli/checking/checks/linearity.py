@@ -382,9 +382,9 @@ def find_difference(
         if not right.all() and not is_half:
             with np.errstate(invalid="ignore"):
                 difference = np.abs(first[chunk] - second[chunk])
-                roundings = vjp.measure_rounding(input_index)
-                share = 2 * BOUND_PER_SIGMA  # twice, as in `compare`
-                mark_explained(right, difference, allowed, (share * lost[chunk] for lost in roundings))
+                # Twice, as in `compare`.
+                runs = (2 * BOUND_PER_SIGMA * lost[chunk] for lost in vjp.measure_rounding(input_index))
+                mark_explained(right, difference, allowed, runs)
         if not right.all():
             where = chunk.start + int(np.argmin(right))
             return where, float(first[where]), float(second[where])

@@ -91,8 +91,7 @@ def _allow_some(pair: Pair, sample: PairSample, is_open: npt.NDArray[np.bool_]) 
             # More runs only find what two equal sources hide: no large error. One that is wrong all the same
             # decides.
             beyond = is_open & (error > sample.allowed + bound)
-            doubtful = sample.allowed + MARGIN * uncertainty + 2 * bound
-            is_lost = beyond & wrong & (error > np.fmax(doubtful, 2 * (sample.allowed + cap)))
+            is_lost = beyond & wrong & (error > 2 * (sample.allowed + cap + bound) + MARGIN * uncertainty)
             if is_lost.any() or not (beyond & (error <= sample.allowed + cap)).any():
                 break
     allowed = sample.allowed + np.minimum(bound, cap)
@@ -169,8 +168,9 @@ def measure_rounding(
     measured, key = pair.operations.rounding, (pair.output_index, upstream.tobytes(), tuple(draws))
     by_input = measured.get(key)
     if by_input is None:
-        formula, seed = pair.operations.formula, pair.case.seed
-        *_, by_input = measure_rounding_of(formula, pair.output_index, upstream, seed, draws)
+        *_, by_input = measure_rounding_of(
+            pair.operations.formula, pair.output_index, upstream, pair.case.seed, draws
+        )
         if sum(moved.size for moved in by_input.values()) <= FLOATS_AT_ONCE:
             measured[key] = by_input
     if pair.input_index in by_input:

@@ -108,16 +108,12 @@ def trace_forward(
         CaseFailedError: what the forward raised, with the user's own frames.
     """
     trace = partial(_trace_once, subject, seed=seed)
-    if (
-        plain is not None
-        and not plain.held.inlined
-        and None not in handles(plain.function, subject.variables)
-    ):
-        function, graph_inputs, graph_outputs = plain.function, [*plain.inputs], [*plain.outputs]
-        backprop_starts = [*plain.backprop_starts]
-    else:
+    if plain is None or plain.held.inlined or None in handles(plain.function, subject.variables):
         with private_state.order_of_variables(lambda _: None):
             function, graph_inputs, graph_outputs, backprop_starts = trace(contextlib.nullcontext())
+    else:
+        function, graph_inputs = plain.function, plain.inputs
+        graph_outputs, backprop_starts = plain.outputs, plain.backprop_starts
     inputs = subject.moving_tensors(function, graph_inputs)
     has_draws, has_stops = frozen.look_inside(function.graph, inputs, backprop_starts)
     body_holds = None
@@ -156,7 +152,7 @@ def handles(function: Any, variables: Sequence[Any]) -> list[Any]:
 
 def _trace_once(
     subject: TraceSubject, context: contextlib.AbstractContextManager[None], *, seed: int
-) -> tuple[Any, list[Any], list[Any], list[Any]]:
+) -> tuple[Any, Sequence[Any], Sequence[Any], Sequence[Any]]:
     """Return the traced function, its arguments, its outputs, and where backpropagation starts."""
     bound = subject.bound
     graph_tensors: list[list[Any]] = []
