@@ -212,9 +212,11 @@ def user_code(case: Case) -> Iterator[None]:
     from gradcheck_cli.tensorflow_backend.users_code import importable
 
     # Where a function was given, this process has imported what it needs.
-    is_given = case.code.given is not None
-    imports = hooks.behaviour().case() if is_given else importable(case.origin.folder)
-    with settings(), imports, contextlib.redirect_stdout(sys.stderr):
+    with (
+        settings(),
+        hooks.behaviour().case() if case.code.given else importable(case.origin.folder),
+        contextlib.redirect_stdout(sys.stderr),
+    ):
         yield
 
 

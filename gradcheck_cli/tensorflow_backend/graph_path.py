@@ -244,10 +244,8 @@ def describe_part(graph: Any, fetches: Iterable[Any]) -> tuple[Any, ...]:
         if name not in needed:
             needed[name] = node = nodes[name]
             waiting += node.input
-            if "_gradient_op_type" in node.attr:  # names a gradient, which is in the graph
-                del node.attr["_gradient_op_type"]
-    captured = {inner.op.name: id(outer) for outer, inner in graph.captures if inner.op.name in needed}
-    return names, needed, captured
+            node.attr.pop("_gradient_op_type", None)  # names a gradient, which is in the graph
+    return names, needed, [(id(outer), inner.name) for outer, inner in graph.captures]
 
 
 _LIBRARIES: WeakKeyDictionary[Any, tuple[int, dict[str, Any]]] = WeakKeyDictionary()

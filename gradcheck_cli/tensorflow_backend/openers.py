@@ -182,8 +182,9 @@ def _with_variables(opener: CaseOpener, variables: Sequence[Any], op: Any) -> Ca
             "written value, and differences in the old value show nothing about it. Say 'variables: false', "
             "or check the part after the write.",
         )
-    plain = getattr(op, "traced", None)
-    state = replace(opener.state, draws={}, graphs={}, variables=tuple(variables), plain=plain)
+    state = replace(
+        opener.state, draws={}, graphs={}, variables=tuple(variables), plain=getattr(op, "traced", None)
+    )
     target = Binder(opener.case, str, (), built=state.built).target()
     return replace(opener, case=with_variables(opener.case, variables, target), state=state)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 GROUPS = {
     "jacobian": "the whole verdict against tf.test.compute_gradient",
+    "calls": "calls of kinds that took long, against tf.test.compute_gradient",
     "others": "the whole verdict against PyTorch's gradcheck and JAX's check_grads",
     "plants": "errors planted into a large matmul: ours, PyTorch's fast mode; cost of a probe verdict",
     "models": "single errors planted into an MLP, an LSTM and a transformer; common mistakes",

@@ -143,7 +143,7 @@ def in_tensorflow() -> ModuleType:
 def measure(name: str) -> Measured:
     """Measure a row."""
     from gradcheck_cli.checking.ops.operation import Opening
-    from gradcheck_cli.checking.ops.random_rounding import rounding_of
+    from gradcheck_cli.checking.ops.random_rounding import measure_rounding_of
     from gradcheck_cli.spec.load import load_mapping
     from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
     from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
@@ -156,11 +156,11 @@ def measure(name: str) -> Measured:
     (case,) = load_mapping({"op": "row", "forward": "rounding_truth_row:forward", "inputs": inputs})
     op = GraphOperation.open(case, Opening(), CaseState())
     (rows,) = op.vjp(0, np.eye(len(points)))
-    moved = rounding_of(op, 0, np.eye(len(points)), 0)[0]
+    *_, moved = measure_rounding_of(op, 0, np.eye(len(points)), 0)
     gradient = np.diagonal(rows)
     truth = [mpmath.diff(lambda x: function(InDigits, x), mpmath.mpf(point)) for point in points]
     error = np.array([abs(float(mpmath.mpf(float(a)) - b)) for a, b in zip(gradient, truth, strict=True)])
-    return Measured(gradient, error, np.diagonal(moved))
+    return Measured(gradient, error, np.diagonal(moved[0]))
 
 
 def main() -> None:

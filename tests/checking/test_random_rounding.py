@@ -10,6 +10,8 @@ import pytest
 import tensorflow as tf
 
 import gradcheck_cli
+from gradcheck_cli.checking.checks import linearity
+from gradcheck_cli.checking.ops import random_rounding
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.load import load_mapping
@@ -270,3 +272,47 @@ def test_what_differences_leave_open_isnt_said_to_be_open_for_rounding():
     pair = judged(noisy_near_one, [1 + 1e-12, 2.0, 3.0, 4.0])
     assert pair.undecided == "noise"  # of steps that are short enough for the slope not to change
     assert "within measured rounding" not in pair.numbers.decided_by
+
+
+def test_no_more_is_measured_than_explains_an_error():
+    runs, right = (
+        iter([np.array([0.1, 0.9]), np.array([0.3, 0.9]), np.array([9.0, 9.0])]),
+        np.array([True, False]),
+    )
+    linearity.mark_explained(right, np.array([0.0, 1.2]), 0.5, runs)
+    assert right.all()
+    assert len(list(runs)) == 2
+
+
+def test_each_run_can_only_add_to_what_rounding_moves():
+    op = GraphOperation.open(case_of_solver(), Opening(), CaseState())
+    sizes = [float(moved[0].sum()) for moved in random_rounding.measure_rounding_of(op, 0, np.eye(3), 0)]
+    assert len(sizes) == random_rounding.RUNS
+    assert sizes == sorted(sizes)
+
+
+def case_of_solver():
+    sys.modules["rounded_function"] = module = ModuleType("rounded_function")
+    module.forward = FORWARDS["a solver"]
+    inputs = {"x": {"shape": [3], "value": [0.7, 1.9, -0.3]}}
+    (case,) = load_mapping({"op": "op", "forward": "rounded_function:forward", "inputs": inputs})
+    return case
+
+
+def test_what_several_inputs_ask_of_rounding_is_measured_once(monkeypatch):
+    asked = []
+
+    def measure(op, output, upstream, seed, draws):
+        assert (op, upstream.tobytes(), tuple(draws)) not in asked
+        asked.append((op, upstream.tobytes(), tuple(draws)))
+        return random_rounding.measure_rounding_of(op, output, upstream, seed, draws)
+
+    monkeypatch.setattr("gradcheck_cli.checking.pairs.rounding.measure_rounding_of", measure)
+
+    @tf.custom_gradient
+    def product(a, b):
+        return a * b, lambda u: (u * b * 1.001, u * a * 1.001)
+
+    report = gradcheck_cli.check_function(product, np.array([1.5, 2.5]), np.array([0.3, 0.7]))
+    assert [pair.status for pair in report.cases[0].pairs] == [Status.MISMATCHED] * 2
+    assert asked

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import sys
 import unittest
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -409,3 +411,12 @@ def test_a_report_has_a_truth_value_a_short_text_and_a_page():
     assert repr(right) == "<gradcheck report: 1 passed; exit code 0>"
     assert "MISMATCH" not in repr(bad)
     assert bad._repr_html_().startswith("<iframe srcdoc=")
+
+
+def test_a_module_that_is_imported_stays_whatever_the_working_folder_has(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "namesake", ModuleType("namesake"))
+    monkeypatch.chdir(tmp_path)
+    tmp_path.joinpath("namesake.py").touch()
+    kept = sys.modules["namesake"]
+    assert check_function(tf.sin, np.array([0.5]))
+    assert sys.modules["namesake"] is kept

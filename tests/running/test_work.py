@@ -1,4 +1,4 @@
-"""What cases of six kinds cost, in traces and calls, which no machine's load changes."""
+"""What cases of seven kinds cost, in traces and calls, which no machine's load changes."""
 
 from __future__ import annotations
 
@@ -30,6 +30,12 @@ KINDS = {
         "outputs": ["y", "z"],
         "inputs": {"a": {"shape": [8, 6]}, "b": {"shape": [6, 8]}},
     },
+    "layer": {
+        "forward": "work_functions:normalisation",
+        "build": {},
+        "variables": True,
+        "inputs": {"x": {"shape": [6, 4]}},
+    },
     "loop": {"forward": "work_functions:loop", "inputs": {"x": {"shape": [30]}}},
     "numpy": {
         "forward": "work_functions:numpy_square",
@@ -44,7 +50,15 @@ KINDS = {
 # points; a NumPy function is called point by point. Points at which a tanh saturates are judged. Each case is
 # also looked at in up to 256 mixed points, most of them at once: for a NumPy function, and for its gradient,
 # they are the larger part. They are too few to be worth a trace of batches.
-MOST_CALLS = {"scalar": 28, "by hand": 27, "float32": 69, "two outputs": 58, "loop": 28, "numpy": 850}
+MOST_CALLS = {
+    "scalar": 28,
+    "by hand": 27,
+    "float32": 69,
+    "two outputs": 58,
+    "layer": 75,
+    "loop": 28,
+    "numpy": 850,
+}
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Functions of six kinds, whose traces and calls `test_work` counts."""
+"""Functions of seven kinds, whose traces and calls `test_work` counts."""
 
 from __future__ import annotations
 
@@ -34,3 +34,10 @@ def numpy_square(x):
 
 def numpy_square_grad(op, upstream):
     return 2 * op.inputs[0] * upstream
+
+
+def normalisation():
+    """Return a layer that writes to variables of its own while it reads others."""
+    layer = tf.keras.layers.BatchNormalization(dtype="float64")
+    layer.build([6, 4])
+    return lambda x: layer(x, training=True)

@@ -498,6 +498,40 @@ def test_the_vjp_of_an_op_is_opened_once(case_of):
     assert opener.vjp(op).case != opener.case
 
 
+COUNTED = []
+
+
+@tf.custom_gradient
+def counts_its_traces(x):
+    def grad(upstream):
+        COUNTED.append(1)
+        return upstream * float(len(COUNTED))
+
+    return x * 2, grad
+
+
+@pytest.mark.parametrize(
+    ("forward", "is_same"),
+    [
+        (tf.sin, True),
+        (two_sums, True),
+        (lambda x: x * np.array([0.3, 2.0]), True),
+        (counts_its_traces, False),
+        (loop, False),
+    ],
+)
+def test_a_trace_that_computes_the_same_uses_the_functions_of_the_first(case_of, forward, is_same):
+    op = CaseOpener(case_of(forward=forward, inputs={"x": {"shape": [2]}}), GraphMode()).open(Opening())
+    first, again = op.traced.vjp_trace, op.retraced().traced.vjp_trace
+    assert (again is first) is is_same
+    upstream = np.array([[1.0, -2.0]])
+    for output in first.pullbacks:
+        whole = again.pullbacks[output].function.function_def
+        assert (whole == first.pullbacks[output].function.function_def) is is_same
+        is_right = np.array_equal(op.vjp(output, upstream)[0], op.retraced().vjp(output, upstream)[0])
+        assert is_right == (forward is not counts_its_traces)
+
+
 def test_a_gradient_that_mixes_its_upstreams_is_found(run):
     @tf.custom_gradient
     def forward(x):

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -293,7 +294,7 @@ class OutputVjp:
     resolved: set[int] = field(default_factory=set)
     _typical: dict[int, float] = field(default_factory=dict)
     _with_base: tuple[Flow, dict[int, Float]] | None = None
-    _moved: Mapping[int, Float] = field(default_factory=dict)  # how far rounding was seen to move gradients
+    _moved: list[dict[int, Float]] = field(default_factory=list)  # what was measured of rounding last
 
     @cached_property
     def precision(self) -> Precision:
@@ -437,14 +438,13 @@ class OutputVjp:
         return self._with_base[1]
 
     def measure_rounding(self, input_index: int) -> Iterator[Float]:
-        """Yield the measured rounding of the vjp in each element, (n,), for upstreams of size 1 times the shift.
+        """Yield the measured rounding of the vjp of an input, (n,), for upstreams of size 1 times the shift.
 
         It only grows: more is measured while it is asked for.
         """
-        if self._moved:
-            yield np.max(self._moved[input_index], axis=0)
-        for self._moved in self._roundings:
-            yield np.max(self._moved[input_index], axis=0)
+        for moved in chain(self._moved, self._roundings):
+            self._moved = [moved]
+            yield np.max(moved[input_index], axis=0)
 
     @cached_property
     def _roundings(self) -> Iterator[dict[int, Float]]:

@@ -8,7 +8,7 @@ the gradient. A zero upstream, or one without elements, must give exact zeros.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -291,10 +291,8 @@ def compare(
             if not right.all() and is_measurable:
                 # Twice, for upstreams whose sums cancel less than those of random ones.
                 share = 2 * BOUND_PER_SIGMA * (expected.weight * flow.size / pulled.shift)
-                for lost in _measure_rounding([pulled, *expected.others], input_index):
-                    right |= error <= allowed + share * lost[chunk]
-                    if right.all():
-                        break
+                roundings = _measure_rounding([pulled, *expected.others], input_index)
+                mark_explained(right, error, allowed, (share * lost[chunk] for lost in roundings))
         if not right.all():
             where = int(np.argmin(right))
             return Deviation(chunk.start + where, float(gradient[chunk][where]), float(total[where]))
@@ -308,6 +306,16 @@ def _measure_rounding(vjps: Sequence[OutputVjp], input_index: int) -> Iterator[F
         for lost in vjp.measure_rounding(input_index):
             yield before + lost
         before = before + lost
+
+
+def mark_explained(
+    right: npt.NDArray[np.bool_], error: Float, allowed: Float | float, roundings: Iterable[Float]
+) -> None:
+    """Mark the errors that rounding explains, in place; no more is measured once all are."""
+    for lost in roundings:
+        right |= error <= allowed + lost
+        if right.all():
+            return
 
 
 def _allowed_share(pulled: OutputVjp, *, is_multiple: bool) -> float:
@@ -374,12 +382,9 @@ def find_difference(
         if not right.all() and not is_half:
             with np.errstate(invalid="ignore"):
                 difference = np.abs(first[chunk] - second[chunk])
-                for lost in vjp.measure_rounding(input_index):
-                    right |= (
-                        difference <= allowed + 2 * BOUND_PER_SIGMA * lost[chunk]
-                    )  # twice, as in `compare`
-                    if right.all():
-                        break
+                # Twice, as in `compare`.
+                runs = (2 * BOUND_PER_SIGMA * lost[chunk] for lost in vjp.measure_rounding(input_index))
+                mark_explained(right, difference, allowed, runs)
         if not right.all():
             where = chunk.start + int(np.argmin(right))
             return where, float(first[where]), float(second[where])

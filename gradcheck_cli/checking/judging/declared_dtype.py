@@ -33,7 +33,7 @@ from gradcheck_cli.checking.ops.operation import (
     packed_magnitude,
     packed_size,
 )
-from gradcheck_cli.checking.ops.random_rounding import rounding_beside
+from gradcheck_cli.checking.ops.random_rounding import measure_beside
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Rule
 from gradcheck_cli.numerics import FLOAT64, Reason, Verdict, rule_for
 from gradcheck_cli.numerics.precision import coarsest
@@ -203,7 +203,8 @@ def _movement(pair: Pair, upstream: Float, *, has_least: bool = False) -> dict[i
         return np.asarray(unit * np.maximum(np.abs(formula.point[index]), least))
 
     moves = {index: move(index) for index, info in enumerate(formula.inputs) if info.is_differentiable}
-    return rounding_beside(formula, pair.output_index, upstream, pair.case.seed, moves)
+    *_, moved = measure_beside(formula, pair.output_index, upstream, pair.case.seed, moves)
+    return moved
 
 
 def _word_warning(pair: Pair, declared: Float, formula: PairSample, beyond: np.ndarray) -> str:
@@ -305,9 +306,10 @@ class _RandomPull:
     def _rounding(self) -> dict[int, Float]:
         """How far each input's gradient moves in the declared dtype for another upstream alone."""
         first, upstream = self.pairs[0], self.upstream[None]
-        return rounding_beside(
+        *_, moved = measure_beside(
             first.operations.declared, first.output_index, upstream, first.case.seed, moves={}
         )
+        return moved
 
     @cached_property
     def _moved(self) -> dict[int, Float]:

@@ -507,6 +507,8 @@ class Operations:
     budget: Budget = field(default_factory=Budget)  # limits what judging element by element may spend
     # the inputs that are known to be on a kink of some element; probing adds to them
     on_kinks: set[int] = field(default_factory=set)
+    # what was measured of the formula's rounding: of several inputs, the same is asked
+    rounding: dict[object, Mapping[int, Float]] = field(default_factory=dict)
 
     @staticmethod
     def of_one(op: Operation) -> Operations:

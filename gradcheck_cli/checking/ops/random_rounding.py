@@ -18,20 +18,12 @@ from gradcheck_cli.numerics.shared_limits import BOUND_PER_SIGMA, RUNS
 FACTOR = 2.0
 
 
-def rounding_of(
-    op: Operation, output: int, upstream: Float, seed: int, draws: Iterable[int] = range(RUNS)
-) -> dict[int, Float]:
-    """Return how far rounding moves each input's gradient for some upstreams; see `measure_rounding_of`."""
-    *_, moved = measure_rounding_of(op, output, upstream, seed, draws)
-    return moved
-
-
 def measure_rounding_of(
     op: Operation, output: int, upstream: Float, seed: int, draws: Iterable[int] = range(RUNS)
 ) -> Iterator[dict[int, Float]]:
     """Yield how far rounding moves each input's gradient for some upstreams, (B, n) by input index.
 
-    After each run, the largest change so far is yielded, in the same arrays. It only grows: what it explains
+    After each run, the largest change so far is yielded, in the same dict. It only grows: what it explains
     needs no more runs.
 
     What can't be seen into (`OpForms.rounded_otherwise`), or refuses to run so, runs with other upstreams and
@@ -78,7 +70,7 @@ def _measure_black_box(op: Operation, output: int, upstream: Float, seed: int) -
 
     The noise is that of the quieter side of the point: a branch of Python code may change at the point.
     """
-    for moved in _measure_beside(op, output, upstream, seed, {}):
+    for moved in measure_beside(op, output, upstream, seed, {}):
         yield moved
     steps = {
         index: np.multiply(_SPACING, op.point[index])
@@ -102,21 +94,14 @@ def _measure_black_box(op: Operation, output: int, upstream: Float, seed: int) -
     yield moved
 
 
-def rounding_beside(
+def measure_beside(
     op: Operation, output: int, upstream: Float, seed: int, moves: Mapping[int, Array]
-) -> dict[int, Float]:
-    """Return the same by runs in which only arguments and upstreams are rounded otherwise: kinks are crossed.
+) -> Iterator[dict[int, Float]]:
+    """Yield the same of runs in which only arguments and upstreams are rounded otherwise: kinks are crossed.
 
     Args:
         moves: how far elements of the inputs move, up or down, by index.
     """
-    *_, moved = _measure_beside(op, output, upstream, seed, moves)
-    return moved
-
-
-def _measure_beside(
-    op: Operation, output: int, upstream: Float, seed: int, moves: Mapping[int, Array]
-) -> Iterator[dict[int, Float]]:
 
     def run(draw: int) -> Mapping[int, Float | None]:
         signs = np.random.default_rng([seed, draw])

@@ -171,9 +171,7 @@ class Batched:
         tensors = [
             self._stack(index, stack_of[index])
             if index in stack_of
-            else tf.raw_ops.BroadcastTo(
-                input=self._base_argument(index), shape=[count, *self.arguments[index][1]]
-            )
+            else private_graphs.repeat(self._base_argument(index), count)
             for index in range(batched_indices[-1] + 1)
         ]
         rest = [self._base_argument(index) for index in range(batched_indices[-1] + 1, len(self.arguments))]

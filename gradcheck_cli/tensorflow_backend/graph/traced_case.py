@@ -505,7 +505,7 @@ class TracedCase:
     def _trace_forward(self) -> ForwardTrace:
         plain = self._plain
         if plain is not None:
-            self.modified, self._names = plain.modified, plain._names
+            self.modified, self._names = plain.modified, plain._names  # noqa: SLF001 (of its own class)
         binder = Binder(
             self.case,
             self.at.dtype_of,
@@ -521,7 +521,7 @@ class TracedCase:
         at = self.at if self.graphs is not None else replace(self.at, sample=0)
         stops = self.holds_every_stop or bool(self.stops)
         trace = trace_forward(
-            self.subject(bound), stops=stops, seed=at.seed, plain=None if plain is None else plain.forward
+            self.subject(bound), stops=stops, seed=at.seed, plain=getattr(plain, "forward", None)
         )
         role = "reference" if is_reference else "forward"
         names = flat_tensors.names(self.case, len(trace.dtypes), self._names)
@@ -533,7 +533,7 @@ class TracedCase:
         """The same forward, as it was traced to find the variables that it uses; `None` if it wasn't."""
         plain = self.state.plain
         is_same = plain is not None and (plain.opening, plain.trace_mode) == (self.opening, self.trace_mode)
-        return plain if is_same and self.graphs is None and self.state.vjp is None else None
+        return plain if is_same and self.state.vjp is None else None
 
     @cached_property
     def vjp_trace(self) -> VjpTrace:
@@ -553,8 +553,9 @@ class TracedCase:
             self.forward,
             self.opening,
             other_call=("run" if self._runs_beside else "traced") if self.anew else "",
-            earlier=earlier,
         )
+        if earlier is not None and trace.computes_as(earlier):
+            return earlier  # its functions are prepared
         if not self.opening.is_reference:
             for site, output, input_index in trace.sites:
                 label = label_between(self.outputs[output], self.inputs[input_index])

@@ -213,7 +213,7 @@ def call_once(function: Any, tensors: Sequence[Any]) -> list[Any]:
     is_small = all(size is not None and size < LARGE_POINT for size in sizes)
     if tensors and is_small and is_mappable(function):
         with contextlib.suppress(tf.errors.OpError):  # a call may succeed: it prepares the graph first
-            stack = tf.raw_ops.ExpandDims(input=tensors[0], axis=0)
+            stack = private_graphs.repeat(tensors[0], 1)
             stacked = private_graphs.map_flat(function, [stack], tensors[1:])
             if all(value.shape[0] for value in stacked):
                 return [value.numpy()[0] for value in stacked]

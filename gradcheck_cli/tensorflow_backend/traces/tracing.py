@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import chain
 from typing import Any, Literal
 
 import tensorflow as tf
@@ -109,16 +108,12 @@ def trace_forward(
         CaseFailedError: what the forward raised, with the user's own frames.
     """
     trace = partial(_trace_once, subject, seed=seed)
-    if (
-        plain is not None
-        and not plain.held.inlined
-        and None not in handles(plain.function, subject.variables)
-    ):
-        function, graph_inputs, graph_outputs = plain.function, [*plain.inputs], [*plain.outputs]
-        backprop_starts = [*plain.backprop_starts]
-    else:
+    if plain is None or plain.held.inlined or None in handles(plain.function, subject.variables):
         with private_state.order_of_variables(lambda _: None):
             function, graph_inputs, graph_outputs, backprop_starts = trace(contextlib.nullcontext())
+    else:
+        function, graph_inputs = plain.function, plain.inputs
+        graph_outputs, backprop_starts = plain.outputs, plain.backprop_starts
     inputs = subject.moving_tensors(function, graph_inputs)
     has_draws, has_stops = frozen.look_inside(function.graph, inputs, backprop_starts)
     body_holds = None
@@ -157,7 +152,7 @@ def handles(function: Any, variables: Sequence[Any]) -> list[Any]:
 
 def _trace_once(
     subject: TraceSubject, context: contextlib.AbstractContextManager[None], *, seed: int
-) -> tuple[Any, list[Any], list[Any], list[Any]]:
+) -> tuple[Any, Sequence[Any], Sequence[Any], Sequence[Any]]:
     """Return the traced function, its arguments, its outputs, and where backpropagation starts."""
     bound = subject.bound
     graph_tensors: list[list[Any]] = []
@@ -362,6 +357,17 @@ class VjpTrace:
     outputs: tuple[Any, ...]
     missed: tuple[str, ...]  # ops that an override was meant for but didn't reach
 
+    def computes_as(self, other: VjpTrace) -> bool:
+        """Whether the graph of another trace computes the same, op by op."""
+        first, second = (
+            (
+                {output: pullback.inputs for output, pullback in trace.pullbacks.items()},
+                graph_path.describe_part(trace.whole.function.graph, trace.whole.results),
+            )
+            for trace in (self, other)
+        )
+        return first == second
+
     def connected(self, output: int) -> tuple[int, ...]:
         """Return the indices of the inputs that an output has a gradient for."""
         return self.pullbacks[output].inputs if output in self.pullbacks else ()
@@ -379,7 +385,6 @@ def trace_vjp(
     opening: Opening,
     *,
     other_call: OtherCall = "",
-    earlier: VjpTrace | None = None,
 ) -> VjpTrace:
     """Trace forward and vjp; each differentiable output has an upstream of its own.
 
@@ -391,8 +396,6 @@ def trace_vjp(
             takes what the last call kept, on `self` or in a variable, isn't the first call's then. The other
             call is only traced, or what it writes and the Python that it calls run before the gradient. The
             vjp of all outputs at once is left out.
-        earlier: a trace of the same. It is returned where the new one computes the same, as its functions are
-            prepared.
 
     Raises:
         CaseFailedError: what the gradient raised, or an override that no op on the path carries.
@@ -409,7 +412,7 @@ def trace_vjp(
     with private_state.order_of_variables(lambda _: None, reverse=opening.reversed):
         build = private_graphs.show_xla(passes.build) if subject.compiled else passes.build
         passes.graph.trace(build, [*upstreams, *subject.signature])
-    return earlier if earlier is not None and passes.are_as_in(earlier) else passes.finish()
+    return passes.finish()
 
 
 @dataclass
@@ -499,28 +502,13 @@ class _BackwardPasses:
         with tf.control_dependencies(branch.add()):  # what a gradient writes affects the next call
             return [None if gradient is None else tf.identity(gradient) for gradient in gradients]
 
-    def are_as_in(self, earlier: VjpTrace) -> bool:
-        """Whether an earlier trace has the same gradients, which compute the same."""
-        connected = {output: tuple(gradients) for output, gradients in self._by_output.items()}
-        parts = (self.graph.function, self._results), (earlier.whole.function, earlier.whole.results)
-        first, second = (graph_path.describe_part(function.graph, results) for function, results in parts)
-        return first == second and all(earlier.connected(output) == own for output, own in connected.items())
-
-    @property
-    def _by_output(self) -> dict[int, dict[int, Any]]:
-        """The existing gradients, by indices of the output and of the input."""
-        return {output: self._by_input(gradients) for output, gradients in self.gradients.items()}
-
-    @property
-    def _results(self) -> tuple[Any, ...]:
-        """The outputs, and every gradient."""
-        everything = (gradients.values() for gradients in self._by_output.values())
-        return (*self.values, *chain.from_iterable(everything))
-
     def finish(self) -> VjpTrace:
         """Split the graph into functions, one for each output, and return what it shows."""
         graph, whole = self.graph, self.graph.function
-        by_input, written = self._by_output, find_written(whole)
+        by_input = {
+            output_index: self._by_input(gradients) for output_index, gradients in self.gradients.items()
+        }
+        written = find_written(whole)
         is_whole = len(self.sources) == 1 and not (graph.draws or written or self.other_call)
         upstreams = dict(zip(self.sources, self.upstreams, strict=True))
 
@@ -541,7 +529,7 @@ class _BackwardPasses:
             for gradients in by_input.values()
             for input_index, gradient in gradients.items()
         ]
-        everything = self._results[len(self.values) :]
+        everything = [gradient for _, gradient in of_inputs]
         sites = _find_sites(
             self.ran, private_gradients.sites_inside(whole.graph), by_input, dict(enumerate(graph.inputs))
         )
@@ -563,7 +551,7 @@ class _BackwardPasses:
                 whole,
                 tuple(self.sources),
                 tuple(self.upstreams),
-                results=self._results,
+                results=(*self.values, *everything),
                 gradients=tuple(of_inputs),
                 forward_ops=frozenset(graph.forward_ops),
             ),

@@ -70,17 +70,24 @@ class BackwardEnds:
         A way from one input to the outputs may be wider than the others. What rounds on the way from the same
         input to its gradient alone counts there: the forward may round a number that comes from elsewhere.
         """
-        own_casts, largest_unit = set(), self._coarsest_unit(graph, self.inputs)
+        before, own_casts, starts = set(graph_path.ops_before(self.outputs)), set(), [*self.inputs]
+        ops = graph.get_operations()
+        units = {op: widening.unit_of(op.outputs[0].dtype) for op in ops if op.type == "Cast"}
         for start, gradient in self.gradients:
-            unit = self._coarsest_unit(graph, [start])
-            largest_unit = max(largest_unit, unit)
-            casts = (op for op in graph_path.ops_between([start], [gradient]) if op.type == "Cast")
-            own_casts |= {op.name for op in casts if widening.unit_of(op.outputs[0].dtype) > unit}
+            starts.append(start)
+            # What reads the input is on its way. Walking all of that takes long in a model.
+            least = _coarsest_unit(graph, [op for op in start.consumers() if op in before])
+            if max(units.values(), default=0.0) > least:
+                unit = _coarsest_unit(graph, graph_path.ops_between([start], self.outputs))
+                to_gradient = graph_path.ops_between([start], [gradient])
+                own_casts |= {op.name for op in to_gradient if units.get(op, 0.0) > unit}
+        largest_unit = _coarsest_unit(graph, graph_path.ops_between(starts, self.outputs))
         return {"largest_unit": largest_unit, "own_casts": own_casts}
 
-    def _coarsest_unit(self, graph: Any, inputs: Sequence[Any]) -> float:
-        names = ("float64", *graph_path.dtypes_of(graph, graph_path.ops_between(inputs, self.outputs)))
-        return max(precision_of(name).unit_roundoff for name in names)
+
+def _coarsest_unit(graph: Any, ops: Sequence[Any]) -> float:
+    names = ("float64", *graph_path.dtypes_of(graph, ops))
+    return max(precision_of(name).unit_roundoff for name in names)
 
 
 class Twin:
