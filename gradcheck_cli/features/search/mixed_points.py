@@ -100,7 +100,7 @@ class FreeInputs:
         return Space({part.index: part.info for part in self.parts})
 
     def pack(self, points: Mapping[int, Array]) -> Array:
-        """Turn stacks of inputs, (B, *shape) by index, into vectors, (B, size), that share no memory with them."""
+        """Turn stacks of inputs, (B, *shape) by index, into vectors of their own, (B, size)."""
         count = len(next(iter(points.values())))
         return np.array(self.space.pack(points)) if self.parts else np.empty((count, 0))
 
