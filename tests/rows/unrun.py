@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import tensorflow as tf
 
 from tests.support.row import Row, marked
 
+NUMBERS = itertools.count()
 X = {"x": {"shape": [3]}}
 MATRIX = {"x": {"shape": [2, 3]}}
 WITH_SCALE = {**X, "k": {"shape": []}}
@@ -182,6 +185,18 @@ def used_twice(function):
     return forward
 
 
+def overridden(forward, *op_types):
+    """A function under an override of some op types, with a gradient that is half of Square's."""
+    name = f"HalfOfSquare{next(NUMBERS)}"
+    tf.RegisterGradient(name)(lambda op, u: u * op.inputs[0])
+
+    def call(x):
+        with tf.compat.v1.get_default_graph().gradient_override_map(dict.fromkeys(op_types, name)):
+            return forward(x)
+
+    return call
+
+
 UNRUN = {"differentiated": differentiated, "vectorized": vectorized, "for_an_integer": for_an_integer}
 RUN = {
     "for_both": for_both,
@@ -232,6 +247,11 @@ ROWS = marked(
             for name in ("loss_of_both", "two_tapes", "made_on_first_call")
             for kind in SLOPES
         ),
+        Row("override_of_another_type", overridden(lambda x: x * x, "Square"), None, X, "unchecked"),
+        Row("override_of_a_function", overridden(tf.function(tf.square), "Square"), None, X, "unchecked"),
+        Row("override_eager", overridden(tf.square, "Square"), None, X, "unchecked", keys=EAGER),
+        Row("override_of_two_types", overridden(tf.square, "Square", "Exp"), None, X, "wrong"),
+        Row("override_half", overridden(lambda x: tf.square(x) / 2 + 0 * x, "Square"), None, X, "wrong"),
         Row("nested_right", nested(square(3.0)), None, X, "right"),
         Row("of_a_constant", of_a_constant(square(3.0)), None, X, "right"),
         Row("in_own_gradient_right", in_own_gradient(square(2.0)), None, X, "right"),
