@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from gradcheck_cli.features.library.library import assert_gradients as assert_gradients
     from gradcheck_cli.features.library.library import check as check
     from gradcheck_cli.features.library.library import check_function as check_function
-    from gradcheck_cli.features.library.numpy_op import py_func as py_func
     from gradcheck_cli.reporting.report_text import render_report as render_report
     from gradcheck_cli.results import Report as Report
+    from gradcheck_cli.tensorflow_backend.numpy_op import py_func as py_func
 
 __all__ = ["Report", "__version__", "assert_gradients", "check", "check_function", "py_func", "render_report"]
 
@@ -29,7 +29,7 @@ _LATE = {
     "assert_gradients": "gradcheck_cli.features.library.library",
     "check": "gradcheck_cli.features.library.library",
     "check_function": "gradcheck_cli.features.library.library",
-    "py_func": "gradcheck_cli.features.library.numpy_op",
+    "py_func": "gradcheck_cli.tensorflow_backend.numpy_op",
     "render_report": "gradcheck_cli.reporting.report_text",
     "Report": "gradcheck_cli.results",
 }

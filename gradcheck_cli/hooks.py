@@ -45,7 +45,6 @@ DEFAULT_FEATURES = (
     "schema",
     "library",
     "pytest",
-    "modes",
     "tensorflow1",
     "explain",
     "completion",
@@ -104,17 +103,11 @@ OF_A_RUN = (
     # `module:function`, and the op type for which one is `registered`
     "find_gradients",
     "run_corrupted",  # (case, opener, points, corruptions) checks a case's gradient with each of them
-    "works_eagerly",  # (case, opening, state) whether a forward that can't be traced has gradients eagerly
 )
 # While a case is checked:
 AT_A_CASE = (
     "behaviour",  # how TensorFlow behaves while the user's code runs, a `Behaviour`
-    "find_mode",  # (name) how a case is opened in another mode than graph
-    "compare_modes",  # (view) compares a case's gradients with those of another mode; the check `modes`
     "fingerprints",  # (case, formula, pairs) by which a baseline recognises each pair at a sample point
-    # (op, output, inputs) the ops between these whose gradients the user wrote; `None` if unknown
-    "find_written_ops",
-    "are_right_alone",  # (ops) whether each op's gradient is right by itself
     # (samples, output, input, other pairs, points) which mistake a pair's error looks like, as lines
     "diagnose",
     # (case, operations, pairs, checks) a wrong case's pairs with the cause of their mismatch, and its checks

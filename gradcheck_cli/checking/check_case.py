@@ -31,6 +31,7 @@ from gradcheck_cli.checking.judging.ledger import (
     settle_pairs,
     warn_of_precision,
 )
+from gradcheck_cli.checking.judging.op_alone import are_right_alone
 from gradcheck_cli.checking.judging.stop_gradients import StopGradients
 from gradcheck_cli.checking.ops.analytic import (
     FEWEST_ELEMENTS,
@@ -54,9 +55,9 @@ from gradcheck_cli.checking.ops.operation import (
 )
 from gradcheck_cli.checking.pairs.pair import (
     RIGHT_BESIDE,
-    Judged,
     Pair,
     PairSample,
+    PairVerdicts,
     PointData,
     is_expected_wrong,
     is_skipped,
@@ -290,8 +291,7 @@ class Examination:
 
     def _are_right_alone(self, operations: Operations, key: PairKey) -> bool:
         """Whether the user's own gradients on a pair's path are right, each by itself, at the point."""
-        ops = self.opener.written_ops(operations.formula, *key)
-        return ops is not None and bool(hooks.ask("are_right_alone", ops, default=True))
+        return are_right_alone(self.opener.written_ops(operations.formula, *key))
 
     @clock.spend("checks")
     def _run_point_checks(
@@ -693,7 +693,7 @@ def _conclude(
         held=(*_describe_held_stops(operations), *_describe_kept_values(case)),
         stops=frozenset(examination.stops.changing),
         judged={
-            label_of(first, key): Judged.of(first, key, tuple(judged), samples)
+            label_of(first, key): PairVerdicts.of(first, key, tuple(judged), samples)
             for key, judged in examination.samples.items()
         },
     )

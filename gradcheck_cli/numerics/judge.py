@@ -16,12 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.numerics.differences import FirstPass, first_pass, widen_steps
+from gradcheck_cli.numerics.elements import Elements
 from gradcheck_cli.numerics.precision import FLOAT32, FLOAT64, Float, is_conclusive, row_scale
 from gradcheck_cli.numerics.problem import Problem, draw_signs, power_of_two
 from gradcheck_cli.numerics.reasons import Reason, Verdict
 from gradcheck_cli.numerics.refine.edges import EVEN
 from gradcheck_cli.numerics.refine.second_stage import refine
-from gradcheck_cli.numerics.refine.series import RATIO, Elements
+from gradcheck_cli.numerics.refine.series import RATIO
 from gradcheck_cli.numerics.sampling import Sparsity
 from gradcheck_cli.numerics.shared_limits import (
     CHEAP,
@@ -50,6 +51,16 @@ class Judgement:
     noisy: int = 0  # number of elements whose relative tolerance was widened, since the forward is noisy
     # whether the function has the sparsity that it was judged with; if not, the judgement is void
     is_sparse: bool = True
+
+    def decide(
+        self, which: npt.NDArray[np.bool_], verdict: npt.ArrayLike, reason: npt.ArrayLike
+    ) -> Judgement:
+        """Return the same with other verdicts on some elements, (m, c) each or one for all."""
+        return replace(
+            self,
+            verdict=np.where(which, verdict, self.verdict).astype(np.int8),
+            reason=np.where(which, reason, self.reason).astype(np.int8),
+        )
 
 
 def judge(problem: Problem, analytic: npt.ArrayLike, *, method: str = "auto") -> Judgement:
@@ -107,10 +118,8 @@ def _pass_or_refine(problem: Problem, first: FirstPass, analytic: Float, method:
     scale = row_scale(first.trusted, problem.weights)
     if method == "auto":
         first = widen_steps(problem, first, problem.allowed(analytic, first.slope, scale))
-    numeric, uncertainty = first.slope.copy(), first.uncertainty
+    numeric = first.slope
     allowed = problem.allowed(analytic, numeric, scale)
-    verdict = np.full(problem.shape, Verdict.PASS, dtype=np.int8)
-    reason = np.zeros(problem.shape, dtype=np.int8)
     with np.errstate(all="ignore"):
         error = np.abs(analytic - numeric)
         agrees = (error <= allowed) & is_conclusive(analytic, numeric, allowed, problem.working)
@@ -120,25 +129,24 @@ def _pass_or_refine(problem: Problem, first: FirstPass, analytic: Float, method:
     is_sharp = (first.noise <= allowed) & (first.truncation <= allowed) & np.isfinite(first.slope)
     doubtful = ~is_zero & ~(agrees & is_sharp & (method != "ladder"))
     is_stair = is_zero & (stairs == Flatness.STAIRS)[:, None]
-    verdict[is_stair], reason[is_stair] = Verdict.INCONCLUSIVE, Reason.STAIRCASE
-    uncertainty[is_zero & ~is_stair] = 0.0
-    judged = Judgement(verdict, numeric, uncertainty, allowed, reason, 0, "central")
+    uncertainty = np.where(is_zero & ~is_stair, 0.0, first.uncertainty)
+    passed = np.full(problem.shape, Verdict.PASS, dtype=np.int8)
+    judged = Judgement(passed, numeric, uncertainty, allowed, np.zeros_like(passed), 0, "central")
+    judged = judged.decide(is_stair, Verdict.INCONCLUSIVE, Reason.STAIRCASE)
     if method == "central":
         unsure = ~(agrees & (uncertainty <= 2 * allowed)) & ~is_zero
-        _trust_first_pass(first, judged, unsure, analytic)
+        judged = _trust_first_pass(first, judged, unsure, analytic)
         doubtful[:] = False
-    noisy = 0
     for chosen in _take_turns(doubtful, judged, analytic):
-        noisy += _refine(problem, first, judged, chosen, analytic)
-        left = doubtful & ~chosen
-        if (verdict[chosen] == Verdict.MISMATCH).any() and left.any():
-            _trust_first_pass(first, judged, left, analytic)
+        judged = _refine(problem, first, judged, chosen, analytic)
+        rest = doubtful & ~chosen
+        if (judged.verdict[chosen] == Verdict.MISMATCH).any() and rest.any():
+            judged = _trust_first_pass(first, judged, rest, analytic)
             break
     return replace(
         judged,
         evaluations=problem.sampler.evaluations,
         method="ladder" if doubtful.any() else "central",
-        noisy=noisy,
     )
 
 
@@ -146,25 +154,23 @@ def _doubt_fine_stairs(problem: Problem, judged: Judgement, analytic: Float) -> 
     """Return the verdicts, inconclusive where a slope passed that may be that of finer stairs."""
     on_stairs = find_fine_stairs(problem, np.where(judged.verdict == Verdict.PASS, judged.numeric, 0.0))
     undone = on_stairs[:, None] & (judged.verdict == Verdict.PASS) & (analytic != 0)
-    return replace(
-        judged,
-        verdict=np.where(undone, Verdict.INCONCLUSIVE, judged.verdict).astype(np.int8),
-        reason=np.where(undone, Reason.STAIRCASE, judged.reason).astype(np.int8),
-    )
+    return judged.decide(undone, Verdict.INCONCLUSIVE, Reason.STAIRCASE)
 
 
 def _trust_first_pass(
     first: FirstPass, judged: Judgement, unsure: npt.NDArray[np.bool_], analytic: Float
-) -> None:
+) -> Judgement:
     """Decide elements that only the first pass has seen: wrong if the error is clear, else unknown."""
     with np.errstate(all="ignore"):
         error = np.abs(analytic - judged.numeric)
         beyond = ~(error <= judged.allowed + MARGIN * judged.uncertainty)
         beyond &= np.isfinite(judged.uncertainty)
         is_clear = beyond & (first.truncation <= KNOWN * np.abs(first.slope))
-    judged.verdict[unsure], judged.reason[unsure] = Verdict.INCONCLUSIVE, Reason.UNRESOLVED
-    wrong = unsure & is_clear
-    judged.verdict[wrong], judged.reason[wrong] = Verdict.MISMATCH, Reason.NONE
+    return judged.decide(
+        unsure,
+        np.where(is_clear, Verdict.MISMATCH, Verdict.INCONCLUSIVE),
+        np.where(is_clear, Reason.NONE, Reason.UNRESOLVED),
+    )
 
 
 def _take_turns(
@@ -191,22 +197,30 @@ def _take_turns(
 
 def _refine(
     problem: Problem, first: FirstPass, judged: Judgement, chosen: npt.NDArray[np.bool_], analytic: Float
-) -> int:
-    """Refine some elements of the judgement, and return how many were noisy."""
+) -> Judgement:
+    """Return the judgement with some elements refined."""
     slots, rows = np.nonzero(chosen.T)  # slot by slot
     if not rows.size:
-        return 0
+        return judged
     claimed = analytic[rows, slots]
     refined = refine(problem, first, Elements(rows, slots), claimed)
-    judged.verdict[rows, slots], judged.reason[rows, slots] = refined.verdict, refined.reason
-    judged.numeric[rows, slots] = np.clip(
-        np.where(np.isnan(claimed), refined.resolution.slope, claimed),
-        refined.resolution.low,
-        refined.resolution.high,
+    slopes = refined.resolution
+    nearest = np.clip(np.where(np.isnan(claimed), slopes.slope, claimed), slopes.low, slopes.high)
+
+    def put(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+        changed: np.ndarray = old.copy()
+        changed[rows, slots] = new
+        return changed
+
+    return replace(
+        judged,
+        verdict=put(judged.verdict, refined.verdict),
+        numeric=put(judged.numeric, nearest),
+        uncertainty=put(judged.uncertainty, slopes.uncertainty),
+        allowed=put(judged.allowed, refined.allowed),
+        reason=put(judged.reason, refined.reason),
+        noisy=judged.noisy + refined.noisy,
     )
-    judged.uncertainty[rows, slots] = refined.resolution.uncertainty
-    judged.allowed[rows, slots] = refined.allowed
-    return refined.noisy
 
 
 # The probe moves every input at once by this part of its scale, up or down at random.

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from gradcheck_cli.numerics.elements import PerElement
 from gradcheck_cli.numerics.precision import (
     PRECISIONS,
     Float,
@@ -78,24 +79,20 @@ def power_of_two(x: npt.ArrayLike) -> Float:
 
 
 @dataclass(frozen=True)
-class Domain:
+class Room(PerElement):
     """The room around each coordinate, (n,) each, infinite where there is no bound."""
 
     below: Float
     above: Float
 
     @staticmethod
-    def around(point: Float, low: npt.ArrayLike | None, high: npt.ArrayLike | None) -> Domain:
+    def around(point: Float, low: npt.ArrayLike | None, high: npt.ArrayLike | None) -> Room:
         """Measure the room from a point to the bounds; outside of them there is none."""
         lowest = np.broadcast_to(np.asarray(-np.inf if low is None else low, dtype=np.float64), point.shape)
         highest = np.broadcast_to(np.asarray(np.inf if high is None else high, dtype=np.float64), point.shape)
         with np.errstate(invalid="ignore"):  # an infinite coordinate has no room
             below, above = point - lowest, highest - point
-        return Domain(np.fmax(below, 0.0), np.fmax(above, 0.0))
-
-    def take(self, columns: np.ndarray) -> Domain:
-        """Return the room of some columns."""
-        return Domain(self.below[columns], self.above[columns])
+        return Room(np.fmax(below, 0.0), np.fmax(above, 0.0))
 
     def fit(self, step_scale: Float) -> Float:
         """Return the scale of the steps: no larger than twice the room, so that half of it can be taken.
@@ -119,7 +116,7 @@ class Neighbours:
     step_down: Float
 
 
-def step_to_both_sides(point: Float, step: Float, domain: Domain, precision: Precision) -> Neighbours:
+def step_to_both_sides(point: Float, step: Float, domain: Room, precision: Precision) -> Neighbours:
     """Step to both sides of each coordinate.
 
     Args:
@@ -269,9 +266,9 @@ class Problem:
         return self._scales.weight
 
     @cached_property
-    def domain(self) -> Domain:
+    def domain(self) -> Room:
         """How far each input may move."""
-        return Domain.around(self.sampler.point, self.low, self.high)
+        return Room.around(self.sampler.point, self.low, self.high)
 
     @property
     def shape(self) -> tuple[int, int]:

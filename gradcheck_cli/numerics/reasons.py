@@ -26,9 +26,9 @@ class Reason(IntEnum):
     UNRESOLVED = 5
     STAIRCASE = 6
     LOW_PRECISION = 7
-    TIES = 9
-    JOINED_KINKS = 11
-    ROUNDING = 12
+    TIES = 8
+    JOINED_KINKS = 9
+    ROUNDING = 10
 
 
 @dataclass(frozen=True)

@@ -141,11 +141,10 @@ def check(case: Case, *, explains: bool = True) -> Findings:
         CaseFailedError: it can't be checked.
     """
     from gradcheck_cli.tensorflow_backend.openers import opener_of
-    from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientLog, note_sites
+    from gradcheck_cli.tensorflow_backend.registry import note_gradients
 
     began = clock.now()
-    log = GradientLog()
-    with note_sites(log), clock.count_work() as work, _opened(case) as opener:
+    with note_gradients() as log, clock.count_work() as work, _opened(case) as opener:
         opener.state.gradients = log
         before = case.running.modes[: case.running.modes.index(case.mode)]
         others = {mode: partial(opener_of, case, mode, opener) for mode in before}
@@ -209,10 +208,13 @@ def user_code(case: Case) -> Iterator[None]:
     All code of a case runs inside this. Standard output carries results, which may be JSON for another
     program.
     """
-    from gradcheck_cli.tensorflow_backend.binding.users_code import importable
     from gradcheck_cli.tensorflow_backend.startup import settings
+    from gradcheck_cli.tensorflow_backend.users_code import importable
 
-    with settings(), importable(case.origin.folder), contextlib.redirect_stdout(sys.stderr):
+    # Where a function was given, this process has imported what it needs.
+    is_given = case.code.given is not None
+    imports = hooks.behaviour().case() if is_given else importable(case.origin.folder)
+    with settings(), imports, contextlib.redirect_stdout(sys.stderr):
         yield
 
 

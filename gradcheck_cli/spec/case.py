@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
-from gradcheck_cli.spec.words import INTEGER_RANGES, LARGEST_FLOATS, ON_REQUEST, SOURCES
+from gradcheck_cli.spec.words import DTYPE_KINDS, INTEGER_RANGES, ON_REQUEST, SOURCES
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ def kind_of(dtype: str) -> str:
     """Return which family a dtype belongs to: float, complex, integer, bool or string."""
     if dtype in INTEGER_RANGES:
         return "integer"
-    if dtype.startswith("complex"):
+    if dtype in DTYPE_KINDS["complex"]:
         return "complex"
-    if dtype in LARGEST_FLOATS:
+    if dtype in DTYPE_KINDS["floating"]:
         return "float"
     return "bool" if dtype == "bool" else "string"
 
@@ -250,7 +250,7 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Expected:
+class Expectations:
     """What a spec expects of a case's pairs: of those that no rule of `pairs` covers, and by rules."""
 
     expect: str = "pass"  # pass, mismatch
@@ -321,7 +321,7 @@ class Case:
     seed: int = 0  # of everything that is drawn
     code: CodeUnderTest = field(default_factory=CodeUnderTest)
     reference: Reference | None = None
-    expected: Expected = Expected()
+    expected: Expectations = Expectations()
     judging: Judging = Judging()
     running: Running = Running()
     origin: Origin = Origin()
@@ -366,7 +366,7 @@ def is_of_second_order(glob: str) -> bool:
     return glob.startswith("d2")
 
 
-def rule_for(rules: Sequence[PairRule], label: str) -> PairRule | None:
+def stated_rule(rules: Sequence[PairRule], label: str) -> PairRule | None:
     """Return the rule that governs a pair: the last one written that matches its label, or `None`."""
     return next((rule for rule in reversed(rules) if matches(rule.glob, label)), None)
 

@@ -27,7 +27,7 @@ from gradcheck_cli.spec.case import (
     FOLDER_DEFAULTS,
     Case,
     CodeUnderTest,
-    Expected,
+    Expectations,
     InputSpec,
     Judging,
     Origin,
@@ -535,7 +535,7 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
         ),
         reference=Reference(reference, model.reference_forward, model.implicit) if reference else None,
         expected=fill(
-            Expected,
+            Expectations,
             model,
             expect=expect,
             kind=kind,

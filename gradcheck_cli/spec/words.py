@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-# How TensorFlow runs an op; `features/modes` opens all but graph.
+# How TensorFlow runs an op; `tensorflow_backend/modes` opens it so.
 MODES = ("graph", "dynamic", "eager", "xla")
 
 EXPECTATIONS = ("pass", "mismatch")  # of a case
@@ -35,11 +35,16 @@ def words_of_others(kind: str, word: str) -> list[str]:
     return [line for line, words in tables[kind].items() if word in words.split()]
 
 
-# Words that stand for several dtypes in a list of them.
-DTYPE_KINDS = {
-    "floating": ("float16", "bfloat16", "float32", "float64"),
-    "complex": ("complex64", "complex128"),
+# Largest finite value: (2 - 2**-mantissa_bits) * 2**max_exponent (IEEE 754; bfloat16 has 7 mantissa bits).
+LARGEST_FLOATS = {
+    "float16": (2 - 2.0**-10) * 2.0**15,
+    "bfloat16": (2 - 2.0**-7) * 2.0**127,
+    "float32": (2 - 2.0**-23) * 2.0**127,
+    "float64": (2 - 2.0**-52) * 2.0**1023,
 }
+# Words that stand for several dtypes in a list of them; the widest is last.
+DTYPE_KINDS = {"floating": tuple(LARGEST_FLOATS), "complex": ("complex64", "complex128")}
+LARGEST_FLOATS |= {"complex64": LARGEST_FLOATS["float32"], "complex128": LARGEST_FLOATS["float64"]}
 # Keys that were in the format once, and what to use instead.
 FORMER_KEYS = {
     "budget": "It is an option now: gradcheck run --budget",
@@ -189,7 +194,7 @@ SOURCES = {
 
 
 # What `dtypes` may vary: the families that have gradients.
-VARYING_DTYPES = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
+VARYING_DTYPES = tuple(name for of_kind in DTYPE_KINDS.values() for name in of_kind)
 DTYPES = (
     *VARYING_DTYPES,
     *("int8", "int16", "int32", "int64"),
@@ -202,13 +207,3 @@ INTEGER_RANGES = {
     **{f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": (0, 2**bits - 1) for bits in (8, 16, 32, 64)},
 }
-
-# Largest finite value: (2 - 2**-mantissa_bits) * 2**max_exponent (IEEE 754; bfloat16 has 7 mantissa bits).
-LARGEST_FLOATS = {
-    "float16": (2 - 2.0**-10) * 2.0**15,
-    "bfloat16": (2 - 2.0**-7) * 2.0**127,
-    "float32": (2 - 2.0**-23) * 2.0**127,
-    "float64": (2 - 2.0**-52) * 2.0**1023,
-}
-LARGEST_FLOATS["complex64"] = LARGEST_FLOATS["float32"]
-LARGEST_FLOATS["complex128"] = LARGEST_FLOATS["float64"]

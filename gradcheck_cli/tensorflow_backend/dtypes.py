@@ -11,12 +11,13 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.numerics.sampling import Moves
+from gradcheck_cli.spec.words import DTYPE_KINDS
 
 Array = np.ndarray[Any, Any]
 
 
 _WIDE = {"f": np.float64, "V": np.float64, "c": np.complex128, "i": np.int64, "u": np.uint64, "b": np.bool_}
-REFERENCE = {"float16": "float64", "bfloat16": "float64", "float32": "float64", "complex64": "complex128"}
+REFERENCE = {name: widest for *narrower, widest in DTYPE_KINDS.values() for name in narrower}
 
 
 def is_differentiable(dtype: tf.DType) -> bool:
@@ -38,7 +39,7 @@ def widen(value: Any) -> np.ndarray[Any, Any]:
     array = np.asarray(value)
     if array.dtype == object:
         return array
-    kind = "f" if array.dtype.name == "bfloat16" else array.dtype.kind
+    kind = "f" if array.dtype.name in DTYPE_KINDS["floating"] else array.dtype.kind
     return array.astype(_WIDE.get(kind, array.dtype), copy=False)
 
 

@@ -229,6 +229,27 @@ def ops_before(outputs: Iterable[Any]) -> list[Any]:
     return list(needed)
 
 
+def describe_part(graph: Any, fetches: Iterable[Any]) -> tuple[Any, ...]:
+    """Describe what computes some tensors of a graph: what is described alike computes the same.
+
+    A function that is traced again gives its ops the same names again. Loops and branches don't: they have
+    bodies of their own in each trace, so that one is like no other.
+    """
+    nodes = {node.name: node for node in graph.as_graph_def().node}
+    names = [tensor.name for tensor in fetches]
+    needed: dict[str, Any] = {}
+    waiting = [*names]
+    while waiting:
+        name = waiting.pop().lstrip("^").partition(":")[0]
+        if name not in needed:
+            needed[name] = node = nodes[name]
+            waiting += node.input
+            if "_gradient_op_type" in node.attr:  # names a gradient, which is in the graph
+                del node.attr["_gradient_op_type"]
+    captured = {inner.op.name: id(outer) for outer, inner in graph.captures if inner.op.name in needed}
+    return names, needed, captured
+
+
 _LIBRARIES: WeakKeyDictionary[Any, tuple[int, dict[str, Any]]] = WeakKeyDictionary()
 
 

@@ -1,12 +1,9 @@
-"""How a case is opened, in graph mode or another: with its variables among the arguments, or in float64.
-
-A form in a wider dtype counts only if it is the same function.
-"""
+"""How a case is opened, in graph mode or another: with its variables among the arguments, or in float64."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -15,175 +12,59 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli import hooks
-from gradcheck_cli.checking.ops.operation import GradientFormError, OpenedOperation, Opening, Operation
+from gradcheck_cli.checking.ops.operation import GradientFormError, Opening, Operation
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.optional import describe_missing
 from gradcheck_cli.results import VERSION_CHECK
 from gradcheck_cli.spec.case import Case, InputSpec, Running, version_fits
 from gradcheck_cli.spec.values.moves import variable_value
-from gradcheck_cli.tensorflow_backend import frames
+from gradcheck_cli.tensorflow_backend import dtypes, users_code
 from gradcheck_cli.tensorflow_backend.binding import flat_tensors
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder
 from gradcheck_cli.tensorflow_backend.binding.flat_tensors import plain_name, with_variables
+from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.second_order import case_of_vjp
 from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
+from gradcheck_cli.tensorflow_backend.modes.eager_mode import EagerMode, works_eagerly
+from gradcheck_cli.tensorflow_backend.modes.graph_modes import (
+    DynamicMode,
+    GraphMode,
+    XlaMode,
+    check_output_shapes,
+)
 from gradcheck_cli.tensorflow_backend.private import private_state
 from gradcheck_cli.tensorflow_backend.registry import require_seen
-from gradcheck_cli.tensorflow_backend.traces.state import GRAPH, Resource, TraceMode, captured_ids
+from gradcheck_cli.tensorflow_backend.traces.state import Resource, captured_ids
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error, trace_function
+from gradcheck_cli.tensorflow_backend.walked_path import find_written_ops
 
 
-def float64_twin(op: GraphOperation) -> GraphOperation | None:
-    """Return the float64 twin of an opened op; `None` where all is float64 already, or there is no twin.
+def trace_alone(case: Case, unknown: Collection[int]) -> Callable[[Sequence[Array]], list[Any]]:
+    """Trace the forward of a case by itself, and return it as a function of the inputs' values.
 
-    There is none if its values differ from those of the declared dtype, for example where that overflows. The
-    case's `no_twin` says why.
-    """
-    if not op.facts.low_precision:
-        return None
-    try:
-        twin = op.in_float64()
-        if not agree(op, twin):
-            op.traced.no_twin = "its outputs differ in float64: it overflows, or takes another branch"
-            return None
-        if not op.opening.is_reference and not _has_same_gradients_as_twin(op, twin):
-            op.traced.no_twin = "its gradient differs in float64: a kernel there depends on equal values"
-            return None
-    except GradientFormError:  # a finding, which is raised again where the form is checked
-        return None
-    except (CaseFailedError, ValueError, tf.errors.OpError) as error:
-        op.traced.no_twin = f"its graph can't be run in float64: {frames.first_line(error)}"
-        return None
-    return twin
-
-
-def agree(op: Operation, wide: Operation) -> bool:
-    """Whether an op and its form in a wider dtype have the same values at the base point."""
-    for narrow, output, own_value, wide_value in zip(
-        op.outputs, wide.outputs, op.base_values, wide.base_values, strict=True
-    ):
-        value: Any = own_value
-        reference: Any = wide_value
-        if value.shape != reference.shape:
-            return False
-        if not output.is_differentiable:
-            if not np.array_equal(value, reference):
-                return False
-            continue
-        finite = np.isfinite(value)
-        if not np.array_equal(finite, np.isfinite(reference)):
-            return False
-        scale = float(np.max(np.abs(reference[finite]), initial=0.0))
-        names = (narrow.dtype, *op.facts.low_precision)
-        allowed = max(precision_of(name).agreement for name in names) * scale
-        if np.any(np.abs(value[finite] - reference[finite]) > allowed):
-            return False
-    return True
-
-
-def _has_same_gradients_as_twin(op: GraphOperation, twin: GraphOperation) -> bool:
-    """Run the twin's vjp, which raises if an op has no kernel, and compare gradients if not all is float64.
-
-    Some kernels may stay in the declared dtype. A gradient that searches for the values it selected
-    (MaxPool3DGradGrad) may then not find them among cast values.
-    """
-    for output_index, upstream, gradients in pull_random(twin, op.traced.case):
-        if not twin.facts.not_float64:
-            continue
-        declared_gradients: Any = op.vjp(output_index, upstream)
-        for declared, wide in zip(declared_gradients, gradients, strict=True):
-            if declared is None or wide is None:
-                continue
-            largest = float(np.max(np.abs(declared), initial=0.0))
-            difference = float(np.max(np.abs(declared - wide), initial=0.0))
-            if difference > precision_of(op.outputs[output_index].dtype).agreement * largest:
-                return False
-    return True
-
-
-def pull_random(op: OpenedOperation, case: Case) -> Iterator[tuple[int, Any, Any]]:
-    """Pull a random upstream of each output back; yield the output's index, the upstream and the gradients.
-
-    Of ones, a softmax's gradient would be zero, and in low precision nothing but rounding.
-    """
-    generator = np.random.default_rng([case.seed, abs(op.opening.sample)])
-    for output_index, info in enumerate(op.outputs):
-        if info.is_differentiable:
-            upstream = generator.normal(size=(1, *info.shape))
-            yield output_index, upstream, op.vjp(output_index, upstream)
-
-
-def check_output_shapes(case: Case, op: Any) -> None:
-    """Compare the outputs' shapes with those that the spec states.
+    Args:
+        unknown: indices of the arguments whose shapes the trace doesn't know.
 
     Raises:
-        CaseFailedError: one differs.
+        Exception: whatever the forward raises. What the function raises is a `CaseFailedError`.
     """
-    flat_tensors.check_shapes(case, [output.name for output in op.outputs], op.base_values)
+    owners = [index for index, argument in enumerate(case.arguments) for _ in argument.tensors]
+    signature = [
+        tf.TensorSpec(None if owner in unknown else tensor.shape, tensor.dtype)
+        for tensor, owner in zip(case.tensors, owners, strict=True)
+    ]
+    function = trace_function(lambda *tensors: Binder(case, str, ()).forward().call(*tensors), signature)
 
-
-def open_graph(case: Case, opening: Opening, state: CaseState, mode: TraceMode = GRAPH) -> GraphOperation:
-    """Open a form of a case as a graph. In every mode, its reference has known shapes and isn't compiled.
-
-    Raises:
-        CaseFailedError: the forward raises, or its outputs aren't what the spec says.
-    """
-    op = GraphOperation.open(case, opening, state, GRAPH if opening.is_reference else mode)
-    if not (opening.is_reference or opening.reversed):
-        check_output_shapes(case, op)
-        if not mode.compiled and state.is_prepared is None and not op.is_finite:
-            # x * 1e200 * 1e-200 may overflow; Grappler makes one product of it.
-            for state.is_prepared in (True, False):
-                state.compiled.clear()
-                state.graphs.clear()
-                op = GraphOperation.open(case, opening, state, mode)
-                if op.is_finite:
-                    break
-    return op
-
-
-class GraphMode:
-    """Graph mode. The other modes are features: each overrides what it does otherwise.
-
-    If a case can be called eagerly but can't be traced, the error says so.
-    """
-
-    def refusal(self, case: Case) -> str | None:  # noqa: ARG002 (other modes refuse cases)
-        """Say why a case can't have this mode, whatever its functions do; `None` if it can."""
-        return None
-
-    def plain(self) -> GraphMode:
-        """Return the mode in which variables are looked for: known shapes without a compiler are enough."""
-        return GraphMode()
-
-    def open(self, case: Case, opening: Opening, state: CaseState) -> Any:
-        """Open a form of a case in the dtypes that the spec names.
-
-        Raises:
-            CaseFailedError: the forward raises, or its outputs aren't what the spec says.
-            CaseSkippedError: the mode can't have what the forward or the gradient uses.
-        """
+    def call(values: Sequence[Array]) -> list[Any]:
+        kinds = [tensor.dtype for tensor in case.tensors]
         try:
-            return open_graph(case, opening, state)
-        except CaseFailedError as error:
-            if (
-                error.kind != "forward"
-                or "use binding: py_func" in error.message
-                or not hooks.ask("works_eagerly", case, opening, state)
-            ):
-                raise
-            raise CaseFailedError(
-                error.kind,
-                f"{error.message.rstrip('.')}. It works where it is called eagerly: say 'modes: [eager]' "
-                "(or --mode eager) to check it there.",
-                error.traceback,
-            ) from error
+            narrow = map(dtypes.narrow, values, kinds)
+            return list(tf.nest.flatten(function(*map(tf.constant, narrow, kinds))))
+        except Exception as error:
+            raise run_error(error, "forward") from error
 
-    def in_float64(self, op: Any) -> Any:
-        """Open an opened op in float64; `None` where that isn't needed, or isn't the same function."""
-        return float64_twin(op)
+    return call
 
 
 def require_version(running: Running) -> None:
@@ -207,6 +88,9 @@ def _is_there(module: str) -> bool:
     return False
 
 
+MODES = {"graph": GraphMode(), "dynamic": DynamicMode(), "eager": EagerMode(), "xla": XlaMode()}
+
+
 def opener_of(case: Case, mode: str, like: CaseOpener[Any] | None = None) -> CaseOpener[Any]:
     """Return the opener of a case in a mode; its `case` has the variables among the arguments, if requested.
 
@@ -218,19 +102,19 @@ def opener_of(case: Case, mode: str, like: CaseOpener[Any] | None = None) -> Cas
         CaseFailedError: the variables can't be found, since the forward raises.
     """
     require_version(case.running)
-    opened_in: GraphMode | None = GraphMode() if mode == "graph" else hooks.ask("find_mode", mode)
-    if opened_in is None:
-        raise CaseSkippedError("mode", f"this installation has no mode {mode}.")
+    opened_in = MODES[mode]
     reason = opened_in.refusal(case)
     if reason is not None:
         raise CaseSkippedError("mode", reason)
     state = CaseState() if like is None else CaseState(built=like.state.built, written=like.state.written)
     opener: CaseOpener[Any] = CaseOpener(case, opened_in, state)
-    is_layer = case.code.variables is None and private_state.is_layer(
+    is_layer = case.code.variables is None and users_code.is_layer(
         Binder(case, str, (), built=state.built).target()
     )
     if case.code.variables or is_layer:
-        op = replace(opener, mode=opened_in.plain()).open(Opening())
+        # Known shapes without a compiler are enough to look for them; a call finds them as well.
+        plain = opened_in if mode == "eager" else MODES["graph"]
+        op = replace(opener, mode=plain).open(Opening())
         if case.code.variables:
             return _with_variables(opener, _choose(case, op.trainable), op)
         # A layer's weights become inputs unless it overwrites them itself, as SpectralNormalization does.
@@ -298,7 +182,8 @@ def _with_variables(opener: CaseOpener[Any], variables: Sequence[Any], op: Any) 
             "written value, and differences in the old value show nothing about it. Say 'variables: false', "
             "or check the part after the write.",
         )
-    state = replace(opener.state, draws={}, graphs={}, variables=tuple(variables))
+    plain = getattr(op, "traced", None)
+    state = replace(opener.state, draws={}, graphs={}, variables=tuple(variables), plain=plain)
     target = Binder(opener.case, str, (), built=state.built).target()
     return replace(opener, case=with_variables(opener.case, variables, target), state=state)
 
@@ -315,8 +200,26 @@ class CaseOpener(Generic[Op]):
     state: CaseState = field(default_factory=CaseState)  # the state that all its ops share
 
     def open(self, opening: Opening) -> Op:
-        """Open a form of the case in the dtypes that the spec names; see `Opener`."""
-        op: Op = self.mode.open(self.case, opening, self.state)
+        """Open a form of the case in the dtypes that the spec names; see `Opener`.
+
+        If a case can be called eagerly but can't be traced, the error says so.
+        """
+        try:
+            op: Op = self.mode.open(self.case, opening, self.state)
+        except CaseFailedError as error:
+            if (
+                type(self.mode) is not GraphMode
+                or error.kind != "forward"
+                or "use binding: py_func" in error.message
+                or not works_eagerly(self.case, opening, self.state)
+            ):
+                raise
+            raise CaseFailedError(
+                error.kind,
+                f"{error.message.rstrip('.')}. It works where it is called eagerly: say 'modes: [eager]' "
+                "(or --mode eager) to check it there.",
+                error.traceback,
+            ) from error
         return op
 
     @property
@@ -366,6 +269,25 @@ class CaseOpener(Generic[Op]):
         with weights.at(values, self.state.twins.variables):
             yield
 
+    def drawn(self, sample: int) -> dict[int, Array]:
+        """Return the arguments that are drawn, at a sample point, by index: (1, *shape) each."""
+        op: Any = self.open(Opening())
+        stack: dict[int, Array] = op.traced.at.stacked([sample])
+        return stack
+
+    @contextlib.contextmanager
+    def moved_to(self, point: Mapping[int, Array], sample: int) -> Iterator[None]:
+        """Let a sample point be the first one, with its draws, but for some inputs, while the block runs."""
+        op: Any = self.open(Opening())
+        values = enumerate(op.point)
+        self.state.chosen[sample] = [np.asarray(point.get(index, value)) for index, value in values]
+        for key in [key for key in self.state.draws if key[0] == 0]:
+            self.state.draws[sample, key[1]] = self.state.draws[key]
+        try:
+            yield
+        finally:
+            del self.state.chosen[sample]
+
     def turn_weights(self) -> None:
         """Move the weights the other way; if they do so already, let them stay as they are."""
         self.state.weights.direction = -1 if self.state.weights.direction == 1 else 0
@@ -410,8 +332,7 @@ class CaseOpener(Generic[Op]):
                     sites[of_input].add(site)
             if not sites[input_index] <= set().union(*(sites[index] for index in sources)):
                 return None
-        ops: Sequence[Operation] | None = hooks.ask("find_written_ops", op, output, sources, default=[])
-        return ops
+        return find_written_ops(op, output, sources)
 
     def gradients_seen(self, op: Any) -> Mapping[str, int]:
         """Return how often each registered gradient function was called when an op's vjp was built.

@@ -21,12 +21,30 @@ from gradcheck_cli.checking.ops.operation import OpPlace
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.plain_files import is_installed, short_path
 from gradcheck_cli.spec.case import CodeUnderTest
-from gradcheck_cli.tensorflow_backend import graph_path
-from gradcheck_cli.tensorflow_backend.binding.flat_tensors import unknown_op_type
+from gradcheck_cli.tensorflow_backend import graph_path, op_types
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
+from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientLog
 from gradcheck_cli.tensorflow_backend.private.private_graphs import CONVERTED
 
 _DEEPEST = 10  # decorators around one function
+
+
+def gradients() -> dict[str, Any | None]:
+    """Return the registered gradient functions by name; `None` where "not differentiable" is registered."""
+    return {name: private_graphs.registered_gradient(name) for name in private_gradients.names_of_gradients()}
+
+
+def has_custom_gradient(function: object) -> bool:
+    """Whether calling a function goes through what `tf.custom_gradient` made of it."""
+    return private_gradients.custom_gradient_under(function) is not None
+
+
+@contextlib.contextmanager
+def note_gradients() -> Iterator[GradientLog]:
+    """Note the hand-written gradients that are made, and those that run, in the block."""
+    log = GradientLog()
+    with private_gradients.note_sites(log):
+        yield log
 
 
 def where(function: Any) -> tuple[str, str, int]:
@@ -150,7 +168,7 @@ def _missing_message(missing: list[str], seen: Mapping[str, int]) -> str:
             return (
                 f"{op_type} has no gradient function in TensorFlow's registry."
                 if is_known
-                else unknown_op_type(op_type)
+                else op_types.describe_unknown(op_type)
             )
         if not private_graphs.has_gradient(op_type):
             return f"{op_type} is registered as not differentiable: it has no gradient to be seen."

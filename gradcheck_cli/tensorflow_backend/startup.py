@@ -16,7 +16,7 @@ from gradcheck_cli.errors import CaseSkippedError
 _STDERR = 2
 _ENGINE = (
     "numpy.random",
-    "gradcheck_cli.tensorflow_backend.binding.users_code",
+    "gradcheck_cli.tensorflow_backend.users_code",
     "gradcheck_cli.tensorflow_backend.startup",
     "gradcheck_cli.tensorflow_backend.openers",
 )

@@ -61,7 +61,7 @@ def measured_functions(names=None):
 
 
 def _measured(case):
-    from gradcheck_cli.tensorflow_backend.binding.users_code import importable
+    from gradcheck_cli.tensorflow_backend.users_code import importable
 
     module, _, attribute = case.code.forward.target.partition(":")
     with importable(case.origin.folder):

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.ops.operation import OpPlace
-from gradcheck_cli.features.blame.backward_pass import SMALL, OpPass, summarise_pass, summarise_tensor
+from gradcheck_cli.checking.ops.operation import OpPass, OpPlace
+from gradcheck_cli.features.blame.backward_pass import SMALL, summarise_pass, summarise_tensor
 
 
 def passing(name, upstream, gradient):

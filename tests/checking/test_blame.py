@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.ops.operation import Opening, OpPlace
+from gradcheck_cli.checking.ops.operation import Opening, OpOnPath, OpPlace
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.blame import path_blame as blaming
-from gradcheck_cli.features.blame.path_blame import OpOnPath, find_blame, sentence
+from gradcheck_cli.features.blame.path_blame import find_blame, sentence
 from gradcheck_cli.numerics import FLOAT64
 from gradcheck_cli.results import Status
 from tests.support.numpy_op import Numpy

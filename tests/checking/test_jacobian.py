@@ -6,12 +6,12 @@ import pytest
 from gradcheck_cli.checking.ops import jacobian
 from gradcheck_cli.checking.ops.jacobian import (
     analytic_rows,
-    packed_function,
     packed_point,
     pull_back,
     working_precision,
 )
 from gradcheck_cli.checking.ops.operation import GradientFormError
+from gradcheck_cli.checking.ops.space import function_between
 from tests.support.numpy_op import Numpy, product, tanh
 
 
@@ -74,16 +74,16 @@ def test_a_packed_function_moves_one_input_and_joins_the_outputs():
         outputs=("s", "p"),
     ).operation()
     np.testing.assert_array_equal(
-        packed_function(op, 1, [0, 1])(np.array([[1.0, 2.0], [0.0, 0.0]])), [[3, 5, 2, 6], [2, 3, 0, 0]]
+        function_between(op, [1], [0, 1])(np.array([[1.0, 2.0], [0.0, 0.0]])), [[3, 5, 2, 6], [2, 3, 0, 0]]
     )
-    np.testing.assert_array_equal(packed_function(op, 0, [1])(np.array([[1.0, 2.0]])), [[0.5, 8]])
+    np.testing.assert_array_equal(function_between(op, [0], [1])(np.array([[1.0, 2.0]])), [[0.5, 8]])
     np.testing.assert_array_equal(packed_point(op, 1), [0.5, 4])
 
 
 def test_complex_tensors_move_as_two_parts():
     op = Numpy(lambda z: z * 1j, lambda u, _: u * -1j, {"z": np.array([1 + 2j])}).operation()
     np.testing.assert_array_equal(packed_point(op, 0), [1, 2])
-    np.testing.assert_array_equal(packed_function(op, 0, [0])(np.array([[1.0, 2.0]])), [[-2, 1]])
+    np.testing.assert_array_equal(function_between(op, [0], [0])(np.array([[1.0, 2.0]])), [[-2, 1]])
     np.testing.assert_array_equal(analytic_rows(op, 0)[0], [[0, -1], [1, 0]])
 
 

@@ -10,8 +10,6 @@ from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.results import Status
 from tests.support.numpy_op import product, tanh
 
-pytestmark = pytest.mark.feature
-
 
 def compare(own, *others, **changes):
     case = own.case(**{"modes": ("graph", "eager"), "mode": "eager", **changes})

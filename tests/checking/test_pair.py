@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gradcheck_cli.checking.ops.operation import TensorInfo
-from gradcheck_cli.checking.pairs.pair import Differencing, Judged, PairSample
+from gradcheck_cli.checking.pairs.pair import Differencing, PairSample, PairVerdicts
 from gradcheck_cli.checking.verdicts.summary import summarise
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
 from gradcheck_cli.results import Status
@@ -33,7 +33,7 @@ def sample(analytic, numeric=None, verdict=PASS, **changes):
 
 
 def row(*samples, output=Y, taken=X, **changes):
-    return summarise(Judged(output, taken, samples), **changes)
+    return summarise(PairVerdicts(output, taken, samples), **changes)
 
 
 ONES = np.ones((2, 3))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gradcheck_cli.checking.judging.op_alone import check_alone
 from gradcheck_cli.checking.ops.operation import Opening
-from gradcheck_cli.features.blame.path_blame import check_alone
 from gradcheck_cli.results import Status
 from tests.support.numpy_op import Numpy
 

@@ -9,9 +9,9 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.ops.operation import OpPlace
+from gradcheck_cli.checking.ops.operation import OpPass, OpPlace
 from gradcheck_cli.errors import CaseFailedError, UsageError
-from gradcheck_cli.features.blame.backward_pass import OpPass, PassTrace, summarise_pass, summarise_tensor
+from gradcheck_cli.features.blame.backward_pass import PassTrace, summarise_pass, summarise_tensor
 from gradcheck_cli.features.blame.path_blame import Blame, OpVerdict
 from gradcheck_cli.results import Status
 

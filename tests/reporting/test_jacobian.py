@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gradcheck_cli.checking.ops.operation import TensorInfo
-from gradcheck_cli.checking.pairs.pair import Differencing, Judged, PairSample
+from gradcheck_cli.checking.pairs.pair import Differencing, PairSample, PairVerdicts
 from gradcheck_cli.checking.verdicts.summary import summarise
 from gradcheck_cli.features.page.jacobian_text import PairView, jacobian_json, jacobian_text
 from gradcheck_cli.numerics import Verdict
@@ -33,7 +33,7 @@ def view(output_shape, input_shape, matrix, error=None, **known):
         is_connected=True,
         differencing=Differencing("central", 1, "float64"),
     )
-    return PairView("dc/da", output, taken, 0, sample, summarise(Judged(output, taken, [sample])))
+    return PairView("dc/da", output, taken, 0, sample, summarise(PairVerdicts(output, taken, [sample])))
 
 
 def matmul_view():

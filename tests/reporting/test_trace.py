@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.ops.operation import OpPlace
-from gradcheck_cli.features.blame.backward_pass import OpPass, PassTrace, summarise_pass, summarise_tensor
+from gradcheck_cli.checking.ops.operation import OpPass, OpPlace
+from gradcheck_cli.features.blame.backward_pass import PassTrace, summarise_pass, summarise_tensor
 from gradcheck_cli.features.blame.blame_text import trace_json, trace_lines
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.spec.case import Case, Origin

@@ -201,7 +201,7 @@ def total(x, held):
 
 @tf.custom_gradient
 def noisy_and_wrong(x):
-    # 1e9 is added and taken away: differences are noise, and forward mode takes what is stopped for constant.
+    # 1e9 is added and taken away: differences are noise.
     return x * stop(x) + 1e9 - 1e9, lambda upstream: upstream * x
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from gradcheck_cli.spec.case import PairRule, matches, rule_for, unmatched_rules
+from gradcheck_cli.spec.case import PairRule, matches, stated_rule, unmatched_rules
 
 
 @pytest.mark.parametrize(
@@ -24,10 +24,10 @@ def test_globs(glob, label, expected):
 
 def test_the_last_match_wins():
     rules = [PairRule("*", "skip"), PairRule("dy/dx", "zero"), PairRule("dz/*", "mismatch")]
-    assert rule_for(rules, "dy/dx") is rules[1]
-    assert rule_for(rules, "dy/dw") is rules[0]
-    assert rule_for(rules[1:], "dy/dw") is None
-    assert rule_for(list(reversed(rules)), "dy/dx") is rules[0]
+    assert stated_rule(rules, "dy/dx") is rules[1]
+    assert stated_rule(rules, "dy/dw") is rules[0]
+    assert stated_rule(rules[1:], "dy/dw") is None
+    assert stated_rule(list(reversed(rules)), "dy/dx") is rules[0]
 
 
 def test_unmatched_rules():

@@ -6,7 +6,7 @@ from gradcheck_cli.spec.case import (
     Argument,
     Case,
     CodeUnderTest,
-    Expected,
+    Expectations,
     FunctionRef,
     InputSpec,
     Origin,
@@ -83,7 +83,7 @@ def test_example_with_values(examples, tmp_path):
             ),
             outputs=tuple(map(OutputSpec, ("M1", "t1", "M2", "t2"))),
             code=CodeUnderTest(FunctionRef("sparse_cnn:two_layers")),
-            expected=Expected(pairs=(PairRule("dt1/dM0", "disconnected"),)),
+            expected=Expectations(pairs=(PairRule("dt1/dM0", "disconnected"),)),
             origin=Origin("a.yaml", str(tmp_path), 1),
         )
     ]

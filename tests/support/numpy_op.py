@@ -95,9 +95,7 @@ class NumpyOperation(OpenedOperation):
 
 def operation_of(forward, gradients, inputs, point, names, **said):
     """Return a function as an op; `said` is what a test says of it."""
-    runs = NumpyRuns(
-        forward, gradients, inputs, point, names, said.pop("joint", None), said.pop("forward_mode", None)
-    )
+    runs = NumpyRuns(forward, gradients, inputs, point, names, said.pop("joint", None))
     held, exact, own = said.pop("held", None), said.pop("exact", None), dict(said)
 
     def hold(stops):
@@ -118,7 +116,6 @@ def operation_of(forward, gradients, inputs, point, names, **said):
         vjp=runs.vjp,
         joint_vjp=runs.joint_vjp,
         vjp_beside=runs.vjp_beside,
-        jvp=runs.jvp,
         rounded_sizes=lambda _: [np.abs(value) for value in runs.base_values],
         evaluated=runs.evaluated,
     )
@@ -134,7 +131,6 @@ class NumpyRuns:
     point: tuple
     names: tuple
     joint: object = None
-    forward_mode: object = None
     evaluated: list = field(default_factory=list)
 
     def _own(self, values):
@@ -184,9 +180,6 @@ class NumpyRuns:
 
     def is_connected(self, output, input_index):
         return self._pull(output, np.zeros(self.outputs[output].shape))[input_index] is not None
-
-    def jvp(self, input_index, tangents):
-        return None if self.forward_mode is None else self.forward_mode(self, input_index, tangents)
 
     def vjp(self, output, upstream):
         rows = [self._pull(output, row) for row in written_out(upstream, self.outputs[output].shape)]

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import Opening
-from gradcheck_cli.features.blame.backward_walk import Walk
+from gradcheck_cli.tensorflow_backend.backward_walk import Walk
 from gradcheck_cli.tensorflow_backend.openers import CaseOpener, GraphMode
 
 X = {"x": {"value": [0.5, -1.0], "shape": [2]}}

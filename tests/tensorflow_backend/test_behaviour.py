@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from gradcheck_cli.features.tensorflow1 import private_v1
 from gradcheck_cli.features.tensorflow1.switches import BEHAVIOUR
-from gradcheck_cli.tensorflow_backend.binding import users_code
+from gradcheck_cli.tensorflow_backend import users_code
 
 OFF = "import tensorflow.compat.v1 as tf\ntf.disable_v2_behavior()\n"
 F = "def f(x): return x\n"

@@ -12,7 +12,7 @@ import tensorflow as tf
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import run_case
 from gradcheck_cli.spec.case import in_each_mode
-from gradcheck_cli.tensorflow_backend.binding.flat_tensors import leaves_of, unique
+from gradcheck_cli.tensorflow_backend.leaves import leaves_of, unique
 
 X = {"x": {"value": [0.5, 1.5, -0.25]}}
 

@@ -14,11 +14,11 @@ import tensorflow as tf
 import gradcheck_cli
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.features.blame.backward_walk import Walk
 from gradcheck_cli.spec.load import load_mapping
-from gradcheck_cli.tensorflow_backend.binding.users_code import importable, load
+from gradcheck_cli.tensorflow_backend.backward_walk import Walk
 from gradcheck_cli.tensorflow_backend.openers import CaseOpener, GraphMode
 from gradcheck_cli.tensorflow_backend.registry import source_of
+from gradcheck_cli.tensorflow_backend.users_code import importable, load
 
 X = {"x": {"value": [0.5, -1.0], "shape": [2]}}
 

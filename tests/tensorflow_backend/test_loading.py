@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend.binding.users_code import importable, load
+from gradcheck_cli.tensorflow_backend.users_code import importable, load
 
 
 @pytest.fixture(autouse=True)

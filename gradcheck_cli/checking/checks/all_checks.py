@@ -7,26 +7,25 @@ anything was tested, variables.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from gradcheck_cli import hooks
 from gradcheck_cli.checking.checks.check import (
     AnyView,
     CaseView,
     Check,
+    Formula,
     JudgedView,
     ModesView,
     OpenedView,
-    OutputVjp,
     PointView,
     UpstreamView,
     group_at_hand,
     pull_outputs,
     report,
 )
+from gradcheck_cli.checking.checks.compare_modes import compare_modes
 from gradcheck_cli.checking.checks.deterministic import (
     check_beside_gradient,
     check_frozen,
@@ -37,11 +36,10 @@ from gradcheck_cli.checking.checks.deterministic import (
     check_same,
 )
 from gradcheck_cli.checking.checks.linearity import check_linearity, check_zero_upstream
-from gradcheck_cli.checking.ops.jacobian import Jacobian
 from gradcheck_cli.checking.ops.operation import GradientFormError, Opening, Operation, index_of, pack
 from gradcheck_cli.checking.pairs.pair import PairSample, label_of, place_in
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.numerics.precision import agree, coarsest, largest_finite, precision_of
+from gradcheck_cli.numerics.precision import agree, largest_finite, precision_of
 from gradcheck_cli.results import NOT_JUDGED, CheckResult, PairNumbers, PairResult, Status
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.values.moves import describe_values
@@ -371,7 +369,7 @@ CHECKS: tuple[Check[Any], ...] = (
     Check("override", CaseView, check_override),
     Check("second_point", CaseView, check_second_point),
     Check("all_zero", CaseView, check_all_zero),
-    Check("modes", ModesView, partial(hooks.ask, "compare_modes", default=[])),
+    Check("modes", ModesView, compare_modes),
 )
 
 
@@ -402,40 +400,14 @@ def _upstream_views(view: PointView) -> Iterator[UpstreamView]:
     )
     is_last = not view.operations.has_reference_precision
     ahead = [check.name for check in CHECKS if check.looks_at is UpstreamView]
-    for group in group_at_hand(pull_outputs(case, op, view.expected_right, declared, ahead)):
-        for pulled in group:
-            pulled.formula = None if is_last else formula
-            pulled.lossy = frozenset(
-                index
-                for index in pulled.input_indices
-                if _is_lossy(
-                    pulled,
-                    declared.get((pulled.output, index)),
-                    None if is_last else of_formula.get((pulled.output, index)),
-                )
-            )
+    own = {} if is_last else {"formula": Formula(formula, of_formula, declared)}
+    for group in group_at_hand(pull_outputs(case, op, view.expected_right, declared, ahead, **own)):
         yield UpstreamView(case, op, group, is_last=is_last)
     if not is_last and "linearity" not in case.judging.checks_off:
         # The declared dtype shows little of it: float32 four digits, float16 and bfloat16 hardly one.
-        for group in group_at_hand(
-            pull_outputs(case, formula, view.expected_right, of_formula, ["linearity"])
-        ):
-            for pulled in group:
-                infos = [op.outputs[pulled.output], *[op.inputs[index] for index in pulled.input_indices]]
-                pulled.declared = coarsest(*[precision_of(info.dtype) for info in infos])
+        pulled = pull_outputs(case, formula, view.expected_right, of_formula, ["linearity"], declared=op)
+        for group in group_at_hand(pulled):
             yield UpstreamView(case, formula, group, is_formula=True)
-
-
-def _is_lossy(pulled: OutputVjp, declared: Jacobian | None, formula: Jacobian | None) -> bool:
-    """Whether the declared dtype's Jacobian differs from its formula in the first twelve bits.
-
-    In half precision, by more than four roundings; there it is lossy, too, if the formula isn't known.
-    """
-    if declared is None or formula is None or declared.values.shape != formula.values.shape:
-        return pulled.precision.is_half
-    with np.errstate(invalid="ignore"):
-        error = largest_finite(declared.values - formula.values)
-    return error > max(2.0**-12, 4 * pulled.precision.unit_roundoff) * largest_finite(formula.values)
 
 
 def keep_one_each(results: list[CheckResult]) -> list[CheckResult]:

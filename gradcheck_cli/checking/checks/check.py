@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey, packed_point, pull_back, working_precision
 from gradcheck_cli.checking.ops.operation import Float, Opener, Operation, Operations, packed_size
-from gradcheck_cli.checking.ops.random_rounding import rounding_of
+from gradcheck_cli.checking.ops.random_rounding import measure_rounding_of
 from gradcheck_cli.checking.pairs.pair import PairSample
-from gradcheck_cli.numerics import FLOAT16, FLOAT32, FLOAT64, Precision, rule_for
+from gradcheck_cli.numerics import FLOAT16, FLOAT32, FLOAT64, Precision, precision_of, rule_for
 from gradcheck_cli.numerics.precision import coarsest, largest_finite
 from gradcheck_cli.numerics.problem import draw_eight_bits, typical_size
 from gradcheck_cli.numerics.sampling import Sparsity
@@ -265,6 +265,15 @@ MANY = 48
 ABSORBING = "a saturating upstream (a first element so large that a sum absorbs the ones after it)"
 
 
+@dataclass(frozen=True)
+class Formula:
+    """An op in float64, with the Jacobians that are at hand: its own, and those of the declared dtypes."""
+
+    op: Operation
+    matrices: Mapping[PairKey, Jacobian]
+    declared: Mapping[PairKey, Jacobian]
+
+
 @dataclass
 class OutputVjp:
     """One output's vjp, with a first random upstream."""
@@ -277,22 +286,43 @@ class OutputVjp:
     shift: float = 1.0  # a power of two that every upstream is multiplied by
     # names of the checks whose upstreams are pulled back together with the first one
     ahead: frozenset[str] = frozenset()
-    # indices of the inputs whose Jacobian in the declared dtype is known to few digits
-    lossy: frozenset[int] = frozenset()
-    # the precision that the gradient was written for; default: the op's own
-    declared: Precision | None = None
-    formula: Operation | None = None  # the op in float64, where `op` is below it
-    # indices of the inputs for which some upstream's gradient was well above underflow
+    # the op in the dtypes that the spec names, which the gradient was written for; default: the op itself
+    declared: Operation | None = None
+    formula: Formula | None = None  # the op in float64, where `op` is below it
+    # indices of the inputs for which some upstream's gradient was seen to be well above underflow
     resolved: set[int] = field(default_factory=set)
-    stopped: bool = False  # whether small upstreams show an absolute error, as an iterative solver leaves it
     _typical: dict[int, float] = field(default_factory=dict)
     _with_base: tuple[Flow, dict[int, Float]] | None = None
+    _moved: Mapping[int, Float] = field(default_factory=dict)  # how far rounding was seen to move gradients
 
     @cached_property
     def precision(self) -> Precision:
         """The coarsest precision between the output and its inputs."""
-        infos = [self.op.outputs[self.output], *[self.op.inputs[index] for index in self.input_indices]]
-        return coarsest(*[working_precision(self.op, info.dtype) for info in infos])
+        return coarsest(*[working_precision(self.op, dtype) for dtype in self._dtypes(self.op)])
+
+    def _dtypes(self, op: Operation) -> list[str]:
+        infos = [op.outputs[self.output], *[op.inputs[index] for index in self.input_indices]]
+        return [info.dtype for info in infos]
+
+    @cached_property
+    def lossy(self) -> frozenset[int]:
+        """Indices of the inputs whose Jacobian in the declared dtype is known to few digits."""
+        return frozenset(index for index in self.input_indices if self._is_lossy(index))
+
+    def _is_lossy(self, input_index: int) -> bool:
+        """Whether a Jacobian differs from its formula in the first twelve bits.
+
+        In half precision, by more than four roundings; there it is lossy, too, if the formula isn't known.
+        """
+        if self.formula is None:
+            return self.precision.is_half
+        key = self.output, input_index
+        declared, formula = self.formula.declared.get(key), self.formula.matrices.get(key)
+        if declared is None or formula is None or declared.values.shape != formula.values.shape:
+            return self.precision.is_half
+        with np.errstate(invalid="ignore"):
+            error = largest_finite(declared.values - formula.values)
+        return error > max(2.0**-12, 4 * self.precision.unit_roundoff) * largest_finite(formula.values)
 
     @property
     def own_share(self) -> float:
@@ -301,8 +331,12 @@ class OutputVjp:
         In the half precisions it is float32's: TensorFlow's matrix solvers have no kernels for them, so that
         what is solved for is solved for in float32 (decision 98).
         """
-        written_for = rule_for(self.declared or self.precision, FLOAT64)
-        return min(written_for.rtol, rule_for(FLOAT32, FLOAT64).rtol) / 4
+        own = (
+            self.precision
+            if self.declared is None
+            else coarsest(*map(precision_of, self._dtypes(self.declared)))
+        )
+        return min(rule_for(own, FLOAT64).rtol, rule_for(FLOAT32, FLOAT64).rtol) / 4
 
     @cached_property
     def upstreams(self) -> Upstreams:
@@ -402,14 +436,22 @@ class OutputVjp:
             self._with_base = (flow, self.pull(flow.upstream + share * self.base))
         return self._with_base[1]
 
+    def measure_rounding(self, input_index: int) -> Iterator[Float]:
+        """Yield the measured rounding of the vjp in each element, (n,), for upstreams of size 1 times the shift.
+
+        It only grows: more is measured while it is asked for.
+        """
+        if self._moved:
+            yield np.max(self._moved[input_index], axis=0)
+        for self._moved in self._roundings:
+            yield np.max(self._moved[input_index], axis=0)
+
     @cached_property
-    def rounding(self) -> dict[int, Float]:
-        """The measured rounding of the vjp in each element, (n,), for upstreams of size 1 times the shift."""
+    def _roundings(self) -> Iterator[dict[int, Float]]:
         upstreams = self.shift * np.stack(
             [random_upstream(self.op, self.output, self.case.seed, draw) for draw in range(2, 2 + DIRECTIONS)]
         )
-        moved = rounding_of(self.op, self.output, upstreams, self.case.seed)
-        return {index: np.max(of_input, axis=0) for index, of_input in moved.items()}
+        return measure_rounding_of(self.op, self.output, upstreams, self.case.seed)
 
     def choose_shift(self, input_index: int) -> float:
         """Return the power of two by which upstreams must be larger for nothing to be flushed."""
@@ -438,9 +480,10 @@ class OutputVjp:
 def pull_outputs(
     case: Case,
     op: Operation,
-    pairs: Sequence[tuple[int, int]],
-    matrices: Mapping[tuple[int, int], Jacobian],
+    pairs: Sequence[PairKey],
+    matrices: Mapping[PairKey, Jacobian],
     ahead: Collection[str] = (),
+    **forms: Any,  # noqa: ANN401 (as `replace` has it)
 ) -> list[OutputVjp]:
     """Return the vjp of each output; twice where gradients are too small for upstreams of ordinary sizes.
 
@@ -448,6 +491,7 @@ def pull_outputs(
         pairs: the pairs that are to be right.
         matrices: Jacobians of some of them.
         ahead: names of the checks to come; those that the spec turns off are left out here.
+        forms: the `declared` op or the `formula`; see `OutputVjp`.
     """
     checks = frozenset(ahead).difference(case.judging.checks_off)
     vjps = []
@@ -464,15 +508,16 @@ def pull_outputs(
             for input_index in input_indices
             if (output, input_index) in matrices
         }
-        pulled = OutputVjp(case, op, output, tuple(input_indices), own_matrices, ahead=checks)
+        pulled = OutputVjp(case, op, output, tuple(input_indices), own_matrices, ahead=checks, **forms)
         shifts = {input_index: pulled.choose_shift(input_index) for input_index in input_indices}
         for shift in sorted(set(shifts.values())):
             group = tuple(input_index for input_index in input_indices if shifts[input_index] == shift)
-            if shift == 1.0:
-                pulled.input_indices = group
+            if group != pulled.input_indices or shift != 1.0:
+                # Rows that need a shift are too small to compare with: they may have been flushed.
+                rows = own_matrices if shift == 1.0 else {}
+                vjps.append(replace(pulled, input_indices=group, matrices=rows, shift=shift))
+            else:
                 vjps.append(pulled)
-            else:  # its rows are too small to compare with: they may have been flushed
-                vjps.append(OutputVjp(case, op, output, group, {}, shift, checks))
     return vjps
 
 

@@ -28,12 +28,13 @@ from gradcheck_cli.checking.checks.check import (
 from gradcheck_cli.checking.ops.jacobian import (
     Jacobian,
     PairKey,
-    packed_function,
     packed_point,
     pull_back,
+    pull_back_together,
     rounding_slack,
 )
-from gradcheck_cli.checking.ops.operation import Float, Operation, pack, packed_magnitude, unpack
+from gradcheck_cli.checking.ops.operation import Float, Operation, packed_magnitude
+from gradcheck_cli.checking.ops.space import function_between
 from gradcheck_cli.numerics import FLOAT64, rule_for
 from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, agree, largest_finite
 from gradcheck_cli.numerics.problem import scales
@@ -65,7 +66,7 @@ _ABSORBED = 0.75  # of half a spacing: surely lost, though terms are rounded, to
 
 
 @dataclass(frozen=True)
-class Fault:
+class Deviation:
     """A wrong element: its packed index, its value, and the value that it must have."""
 
     element: int
@@ -85,7 +86,9 @@ class Sum:
     weight: float = 1.0  # the size of all upstreams of the gradients that are compared, over the flow's
 
 
-def find_fault(pulled: OutputVjp, input_index: int, flow: Flow, gradient: Float) -> tuple[Fault, str] | None:
+def find_fault(
+    pulled: OutputVjp, input_index: int, flow: Flow, gradient: Float
+) -> tuple[Deviation, str] | None:
     """Find an element of a gradient that contradicts linearity.
 
     Args:
@@ -162,17 +165,17 @@ def find_absorbed(pulled: OutputVjp) -> str:
     float64 say it. The upstream makes them positive and of one size, and the first one absorb the others,
     unless they are added in a wider dtype or in pairs. What they must add up to is the gradient in float64.
     """
-    formula, output = pulled.formula, pulled.output
-    is_half = pulled.precision.is_half
-    if formula is None or not is_half or pulled.shift != 1.0 or pulled.base.size < MANY:
+    output, is_half = pulled.output, pulled.precision.is_half
+    if pulled.formula is None or not is_half or pulled.shift != 1.0 or pulled.base.size < MANY:
         return ""
+    formula = pulled.formula.op
     for input_index in set(pulled.input_indices) - pulled.matrices.keys():
         element = int(np.argmax(np.nan_to_num(np.abs(pulled.first[input_index]), posinf=0.0)))
         point = packed_point(formula, input_index)
         ends = np.stack([point, point])
         step = FLOAT64.first_step * scales(point).step[element]
         ends[:, element] += (step, -step)
-        above, below = packed_function(formula, input_index, [output])(ends)
+        above, below = function_between(formula, [input_index], [output])(ends)
         slopes = np.nan_to_num((above - below) / (2 * step), posinf=0.0, neginf=0.0)
         share = np.abs(slopes) / max(float(np.max(np.abs(slopes))), np.finfo(float).tiny)
         terms = np.flatnonzero(share > OWN_ORDER)  # smaller ones would need large upstreams
@@ -235,7 +238,9 @@ def _bounds(
         return size, rounding
 
 
-def compare(pulled: OutputVjp, input_index: int, gradient: Float, expected: Sum, flow: Flow) -> Fault | None:
+def compare(
+    pulled: OutputVjp, input_index: int, gradient: Float, expected: Sum, flow: Flow
+) -> Deviation | None:
     """Compare a gradient with a sum, element by element.
 
     Args:
@@ -284,15 +289,25 @@ def compare(pulled: OutputVjp, input_index: int, gradient: Float, expected: Sum,
             right = (error <= allowed) | ~np.isfinite(total)
             right |= ~np.isfinite(gradient[chunk]) & may_overflow
             if not right.all() and is_measurable:
-                lost = sum(vjp.rounding[input_index][chunk] for vjp in (pulled, *expected.others))
                 # Twice, for upstreams whose sums cancel less than those of random ones.
-                right |= error <= allowed + 2 * BOUND_PER_SIGMA * lost * (
-                    expected.weight * flow.size / pulled.shift
-                )
+                share = 2 * BOUND_PER_SIGMA * (expected.weight * flow.size / pulled.shift)
+                for lost in _measure_rounding([pulled, *expected.others], input_index):
+                    right |= error <= allowed + share * lost[chunk]
+                    if right.all():
+                        break
         if not right.all():
             where = int(np.argmin(right))
-            return Fault(chunk.start + where, float(gradient[chunk][where]), float(total[where]))
+            return Deviation(chunk.start + where, float(gradient[chunk][where]), float(total[where]))
     return None
+
+
+def _measure_rounding(vjps: Sequence[OutputVjp], input_index: int) -> Iterator[Float]:
+    """Yield what the gradients of vjps lose to rounding together, as far as it is measured; it only grows."""
+    before: Float | float = 0.0
+    for vjp in vjps:
+        for lost in vjp.measure_rounding(input_index):
+            yield before + lost
+        before = before + lost
 
 
 def _allowed_share(pulled: OutputVjp, *, is_multiple: bool) -> float:
@@ -309,7 +324,7 @@ def _allowed_share(pulled: OutputVjp, *, is_multiple: bool) -> float:
     return max(share, pulled.case.judging.tolerance.rtol or 0.0)
 
 
-def find_change(pulled: OutputVjp, input_index: int, repeated: Float) -> Fault | None:
+def find_change(pulled: OutputVjp, input_index: int, repeated: Float) -> Deviation | None:
     """Find an element of the first upstream's gradient that changes when it is pulled again.
 
     Measured rounding isn't allowed for here: a gradient that draws random numbers would pass as rounded.
@@ -329,7 +344,7 @@ def find_change(pulled: OutputVjp, input_index: int, repeated: Float) -> Fault |
         right = agree(first[chunk], repeated[chunk], allowed) | ~np.isfinite(allowed)
         if not right.all():
             where = int(np.argmin(right))
-            return Fault(chunk.start + where, float(repeated[chunk][where]), float(first[chunk][where]))
+            return Deviation(chunk.start + where, float(repeated[chunk][where]), float(first[chunk][where]))
     return None
 
 
@@ -359,8 +374,12 @@ def find_difference(
         if not right.all() and not is_half:
             with np.errstate(invalid="ignore"):
                 difference = np.abs(first[chunk] - second[chunk])
-                # Twice, as in `compare`.
-                right |= difference <= allowed + 2 * BOUND_PER_SIGMA * vjp.rounding[input_index][chunk]
+                for lost in vjp.measure_rounding(input_index):
+                    right |= (
+                        difference <= allowed + 2 * BOUND_PER_SIGMA * lost[chunk]
+                    )  # twice, as in `compare`
+                    if right.all():
+                        break
         if not right.all():
             where = chunk.start + int(np.argmin(right))
             return where, float(first[where]), float(second[where])
@@ -423,8 +442,8 @@ def _check_linearity(view: UpstreamView) -> CheckResult:
 
 def _find_wrong(pulled: OutputVjp, precision: str) -> tuple[str, str]:
     """Return what is wrong with one output's vjp, and what was excused until then; empty where nothing is."""
-    excused = ""
-    for flow, gradients in _pull_flows(pulled):
+    excused: list[str] = []
+    for flow, gradients in _pull_flows(pulled, excused):
         for input_index in pulled.input_indices:
             match = find_fault(pulled, input_index, flow, gradients[input_index])
             if match is not None:
@@ -436,15 +455,20 @@ def _find_wrong(pulled: OutputVjp, precision: str) -> tuple[str, str]:
                 )
                 remedy = _excuse(pulled, input_index, flow, fault, gradients[input_index])
                 if not remedy:
-                    return f"{label} isn't linear in the upstream{detail}; {_QUESTION}", excused
-                excused = excused or f"{label}{detail}; {remedy}"
-    return find_narrowed(pulled) or find_absorbed(pulled), excused
+                    return f"{label} isn't linear in the upstream{detail}; {_QUESTION}", "".join(excused[:1])
+                excused.append(f"{label}{detail}; {remedy}")
+    return find_narrowed(pulled) or find_absorbed(pulled), "".join(excused[:1])
 
 
-def _pull_flows(pulled: OutputVjp) -> Iterator[tuple[Flow, dict[int, Float]]]:
-    """Yield the upstreams and their gradients, the last one just above what a solver's error may be."""
+def _pull_flows(pulled: OutputVjp, excused: Sequence[str]) -> Iterator[tuple[Flow, dict[int, Float]]]:
+    """Yield the upstreams and their gradients, the last one just above what a solver's error may be.
+
+    Args:
+        pulled: the output's vjp.
+        excused: what is excused by then, read after each upstream.
+    """
     yield from zip(pulled.upstreams.flows(), pulled.gradients_for("linearity"), strict=True)
-    if pulled.stopped:
+    if any(text.endswith(_IF_SMALL) for text in excused):
         factor = 2.0 ** math.floor(math.log2(_ABOVE_STOP * pulled.own_share))
         flow = Flow(
             f"a random upstream of size {factor * pulled.upstreams.size:.1e}", factor * pulled.base, factor
@@ -452,11 +476,11 @@ def _pull_flows(pulled: OutputVjp) -> Iterator[tuple[Flow, dict[int, Float]]]:
         yield flow, pulled.pull(flow.upstream)
 
 
-def _excuse(pulled: OutputVjp, input_index: int, flow: Flow, fault: Fault, gradient: Float) -> str:
+def _excuse(pulled: OutputVjp, input_index: int, flow: Flow, fault: Deviation, gradient: Float) -> str:
     """Return what else may explain a fault, and the remedy; empty if nothing does.
 
-    It may be a loss of digits. Or the gradient has an absolute error, within the tolerance for an ordinary
-    upstream, which is much for a small one, and which a multiple doesn't repeat: an iterative solver's.
+    Digits may be lost for large upstreams. Or an iterative solver stops at an absolute error: it is small
+    beside an ordinary upstream's gradient, and large beside that of a small upstream.
     """
     if flow.factor is not None and _loses_digits(pulled, input_index, flow.upstream, flow.factor, fault):
         return _IF_DIGITS
@@ -466,19 +490,20 @@ def _excuse(pulled: OutputVjp, input_index: int, flow: Flow, fault: Fault, gradi
         error = max(error, largest_finite(gradient - flow.factor * pulled.first[input_index]))
     size = pulled.largest(input_index) if is_small else abs(fault.expected)
     if (is_small or flow.factor is not None) and error <= pulled.own_share * size:
-        pulled.stopped = True
         return _IF_SMALL
     return ""
 
 
-def _loses_digits(pulled: OutputVjp, input_index: int, upstream: Float, factor: float, fault: Fault) -> bool:
+def _loses_digits(
+    pulled: OutputVjp, input_index: int, upstream: Float, factor: float, fault: Deviation
+) -> bool:
     """Whether a multiple of the first upstream loses digits: in float64 few, and far above any loss scale.
 
     Below float64 it may lose all of them, and small upstreams are flushed.
     """
     actual, expected = fault.actual, fault.expected
     if pulled.formula is not None and abs(factor) != 1:
-        pulled_back = pull_back(pulled.formula, pulled.output, np.stack([upstream, pulled.base]))
+        pulled_back = pull_back(pulled.formula.op, pulled.output, np.stack([upstream, pulled.base]))
         if (gradients := pulled_back[input_index]) is not None:
             actual, expected = gradients[:, fault.element] * (1.0, factor)
     elif factor <= _LOSS_SCALE:
@@ -497,15 +522,12 @@ def _check_joint(op: Operation, all_pulled: list[OutputVjp], lossy: str) -> Chec
     if len(all_pulled) > 1:
         joint_sizes = SIZES[1:-1]  # that every dtype holds
         sizes = np.array(joint_sizes)[:, None]
-        upstreams = {
-            pulled.output: unpack(sizes * pulled.base[None], op.outputs[pulled.output])
-            for pulled in all_pulled
-        }
-        for input_index, joint in enumerate(op.joint_vjp(upstreams)):
+        upstreams = {pulled.output: sizes * pulled.base[None] for pulled in all_pulled}
+        for input_index, joint in pull_back_together(op, upstreams).items():
             # An input is left out if all its pairs are expected to be wrong.
             if joint is None or not any(input_index in pulled.input_indices for pulled in all_pulled):
                 continue
-            for size, gradient in zip(joint_sizes, pack(joint, op.inputs[input_index]), strict=True):
+            for size, gradient in zip(joint_sizes, joint, strict=True):
                 if lossy and size < 1:
                     continue
                 message = _find_joint_fault(op, all_pulled, input_index, gradient, size)

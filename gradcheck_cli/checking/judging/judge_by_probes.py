@@ -46,9 +46,8 @@ def probe_pairs(pairs: Mapping[PairKey, Pair], sample: int, budget: Budget) -> d
                 if pair not in again and (pair not in samples or pair == search.wrong):
                     samples[pair] = _sample_of(search, pair)
             waiting += smaller
-    for key in [key for key, sample in samples.items() if sample.is_still]:
-        mark_remainder(pairs, samples, key)
-    return samples
+    still = [key for key, each in samples.items() if each.is_still]
+    return samples | {key: mark_remainder(pairs, samples, key) for key in still}
 
 
 def _group_pairs(pairs: Mapping[PairKey, Pair]) -> list[Group]:

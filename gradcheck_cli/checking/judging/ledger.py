@@ -22,16 +22,13 @@ from gradcheck_cli.checking.ops.jacobian import (
     Jacobian,
     PairKey,
     packed_point,
-    unit_vectors,
     working_dtype,
 )
 from gradcheck_cli.checking.ops.operation import (
     Float,
     Operations,
-    pack,
     packed_magnitude,
     packed_size,
-    unpack,
 )
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Places, Rule, Smallness, joint_problem
 from gradcheck_cli.checking.pairs.rounding import allow_rounding, mark_remainder
@@ -47,7 +44,7 @@ from gradcheck_cli.numerics import (
 )
 from gradcheck_cli.numerics.problem import typical_size
 from gradcheck_cli.numerics.sampling import Sparsity
-from gradcheck_cli.numerics.shared_limits import CHEAP, OF_A_VALUE, OF_SOME_OPERATIONS
+from gradcheck_cli.numerics.shared_limits import OF_A_VALUE, OF_SOME_OPERATIONS
 from gradcheck_cli.spec.words import METHODS
 
 # The comparison with differences, before any entry acts.
@@ -93,17 +90,17 @@ def judge_pairs(
         key: replace(sample, smallness=Smallness(pairs[key].tolerance.rtol, _rounding(pairs[key])))
         for key, sample in settled.items()
     }
-    for key in [key for key, sample in samples.items() if sample.is_still]:
-        mark_remainder(pairs, samples, key)
-    return samples
+    still = [key for key, sample in samples.items() if sample.is_still]
+    return samples | {key: mark_remainder(pairs, samples, key) for key in still}
 
 
 def _rounding(pair: Pair) -> tuple[Float, Float]:
-    """Return how large a zero slope may seem, as outputs are rounded: in the gradient, in differences; (m,).
+    """Return how large rounding of the output may make a slope that is zero, (m,) each.
 
-    A value counts as the output's largest unless it is far smaller: its terms may be as large, as in a
-    softmax or a normalisation. Inputs count as of size 1 at least. Where they are tiny, values' last bits
-    look like a slope; a gradient's own terms don't grow so.
+    The first is for the gradient, the second for differences, which divide it by their step. A value counts
+    as the output's largest unless it is far smaller: its terms may be as large, as in a softmax or a
+    normalisation. Inputs count as of size 1 at least. Where they are tiny, values' last bits look like a
+    slope; a gradient's own terms don't grow so.
     """
     op = pair.operations.differenced
     size = packed_magnitude(op.base_values[pair.output_index], pair.output)
@@ -276,51 +273,9 @@ def warn_of_precision(pair: Pair, sample: PairSample) -> list[str]:
     return [warning, *losses]
 
 
-METHOD = "forward_mode"
-# Reasons why differences fail although there is a derivative. A jump or a singularity has none, and for a
-# function that rounds, the slope of its body isn't the one that is meant.
-_SETTLED = (Reason.NOISE, Reason.UNRESOLVED, Reason.LOW_PRECISION, Reason.DOMAIN)
-
-
-def settle_by_forward_mode(pair: Pair, sample: PairSample) -> PairSample:
-    """Return a pair's verdicts with those elements passed that forward mode shows to be right.
-
-    Args:
-        pair: the pair, whose formula has the gradient. With a surrogate the forward isn't meant: no change.
-        sample: the verdicts by differences, of a whole Jacobian.
-    """
-    undecided = (sample.verdict == Verdict.INCONCLUSIVE) & np.isin(sample.reason, _SETTLED)
-    columns = np.flatnonzero(undecided.any(axis=0))
-    if pair.case.reference is not None or not sample.is_whole or not 0 < len(columns) <= CHEAP:
-        return sample
-    slopes = _differentiate(pair, columns)
-    if slopes is None:
-        return sample
-    forward = np.zeros(sample.verdict.shape)
-    forward[:, columns] = slopes
-    allowed = pair.problem(pair.operations.formula).allowed_between(sample.analytic, sample.analytic)
-    with np.errstate(invalid="ignore"):
-        error = np.abs(sample.analytic - forward)
-        right = undecided & (error <= allowed)
-    if not right.any():
-        return sample
-    settled = sample.settle(right, Verdict.PASS, Rule.FORWARD_MODE, numeric=forward, uncertainty=0.0)
-    return settled.with_differencing(method=METHOD)
-
-
-def _differentiate(pair: Pair, columns: np.ndarray) -> Float | None:
-    """Return the columns of the packed Jacobian by forward mode; `None` where it says nothing new."""
-    op, (output, input_index) = pair.operations.formula, pair.key
-    directions = unit_vectors(columns, packed_size(op.inputs[input_index]))
-    outputs = op.jvp(input_index, unpack(directions, op.inputs[input_index]))
-    if outputs is None or (tangents := outputs[output]) is None:
-        return None
-    return np.asarray(pack(tangents, op.outputs[output]).T)
-
-
 # The entries.
 
-Judged = dict[PairKey, PairSample]
+Samples = dict[PairKey, PairSample]
 
 
 @dataclass(frozen=True)
@@ -331,10 +286,10 @@ class Evidence:
     # of the pairs that are judged without their zeros
     sparsities: Mapping[PairKey, Sparsity] = field(default_factory=dict)
     # takes the verdicts on formulas, and judges the declared dtype beside them
-    judge_declared: Callable[[Judged], Judged] | None = None
+    judge_declared: Callable[[Samples], Samples] | None = None
     # takes the verdicts on pairs with a stop in between, and leaves undecided what is right only if the stop
     # is meant; `None` where the spec says whether it is
-    judge_stops: Callable[[Judged], Judged] | None = None
+    judge_stops: Callable[[Samples], Samples] | None = None
     # whether the user's own gradients on a pair's path are right, each by itself
     are_right_alone: Callable[[PairKey], bool] = lambda _: False
 
@@ -358,15 +313,17 @@ class Allowance:
     protects: str  # whom
     limit: str  # the largest error that it can ever excuse
     # returns the verdicts; a pair for which there is no time is left out
-    run: Callable[[Evidence, Judged], Judged]
+    run: Callable[[Evidence, Samples], Samples]
     at_elements: bool = False  # whether it acts on single elements of a probed pair, too
     of_right: bool = False  # whether it also acts on pairs that are right so far
 
 
-def _each(settle: Callable[[Pair, PairSample, Evidence], PairSample]) -> Callable[[Evidence, Judged], Judged]:
+def _each(
+    settle: Callable[[Pair, PairSample, Evidence], PairSample],
+) -> Callable[[Evidence, Samples], Samples]:
     """Return an entry that settles one pair after another; one for which there is no time is left out."""
 
-    def run(evidence: Evidence, judged: Judged) -> Judged:
+    def run(evidence: Evidence, judged: Samples) -> Samples:
         settled = {}
         for key, sample in judged.items():
             with contextlib.suppress(OverBudgetError):
@@ -376,7 +333,7 @@ def _each(settle: Callable[[Pair, PairSample, Evidence], PairSample]) -> Callabl
     return run
 
 
-def _doubt_stops(evidence: Evidence, judged: Judged) -> Judged:
+def _doubt_stops(evidence: Evidence, judged: Samples) -> Samples:
     """Doubt pairs with a stop in between: one that changes nothing leaves a gradient right.
 
     A stop that changes a derivative makes probes disagree. Probes that only lack power stay undecided for
@@ -441,14 +398,6 @@ ALLOWANCES = (
         at_elements=True,
     ),
     Allowance(
-        Rule.FORWARD_MODE,
-        Stage.FORMULA,
-        "can't tell into a pass",
-        "noisy forwards, and inputs without room for a step, in eager mode",
-        "the tolerance, between the gradient and TensorFlow's forward mode",
-        _each(lambda pair, sample, _: settle_by_forward_mode(pair, sample)),
-    ),
-    Allowance(
         Rule.EXACT_POINT,
         Stage.FORMULA,
         "a mismatch into a pass or a kink",
@@ -502,7 +451,7 @@ ALLOWANCES = (
 )
 
 
-def settle_pairs(stage: Stage, evidence: Evidence, judged: Judged) -> Judged:
+def settle_pairs(stage: Stage, evidence: Evidence, judged: Samples) -> Samples:
     """Let the ledger's entries of one stage act, in order.
 
     Args:
@@ -519,7 +468,7 @@ def settle_pairs(stage: Stage, evidence: Evidence, judged: Judged) -> Judged:
     return judged
 
 
-def _let_act(allowance: Allowance, evidence: Evidence, judged: Judged) -> Judged:
+def _let_act(allowance: Allowance, evidence: Evidence, judged: Samples) -> Samples:
     """Let an entry act on the pairs that it is for."""
     concerned = {key: sample for key, sample in judged.items() if allowance.of_right or not sample.is_right}
     if not concerned:

@@ -8,16 +8,9 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, pull_back, working_precision
-from gradcheck_cli.checking.ops.operation import (
-    Array,
-    Float,
-    Operation,
-    Operations,
-    pack,
-    packed_size,
-    unpack,
-)
+from gradcheck_cli.checking.ops.jacobian import PairKey, pull_back, pull_back_together, working_precision
+from gradcheck_cli.checking.ops.operation import Float, Operation, Operations, Stack, packed_size
+from gradcheck_cli.checking.ops.space import Space
 from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.probes import Span, Target
@@ -59,24 +52,29 @@ class Group:
         return self.first.operations
 
     @cached_property
-    def rows(self) -> dict[int, slice]:
-        """The rows of each output."""
-        op = self.operations.differenced
-        return _lay_side_by_side(self.outputs, [packed_size(op.outputs[output]) for output in self.outputs])
+    def values(self) -> Space:
+        """The outputs as one vector."""
+        return Space.of(self.operations.differenced.outputs, self.outputs)
 
     @cached_property
+    def points(self) -> Space:
+        """The inputs as one vector."""
+        return Space.of(self.operations.differenced.inputs, self.inputs)
+
+    @property
+    def rows(self) -> dict[int, slice]:
+        """The rows of each output."""
+        return self.values.places
+
+    @property
     def columns(self) -> dict[int, slice]:
         """The columns of each input."""
-        op = self.operations.differenced
-        return _lay_side_by_side(
-            self.inputs, [packed_size(op.inputs[input_index]) for input_index in self.inputs]
-        )
+        return self.points.places
 
     def locate(self, row: int, column: int) -> tuple[PairKey, tuple[int, int]]:
         """Return the pair that an element belongs to, and its place in that pair."""
-        output, rows = next(item for item in self.rows.items() if row < item[1].stop)
-        input_index, columns = next(item for item in self.columns.items() if column < item[1].stop)
-        return (output, input_index), (row - rows.start, column - columns.start)
+        (output, own_row), (input_index, own_column) = self.values.locate(row), self.points.locate(column)
+        return (output, input_index), (own_row, own_column)
 
     def restrict_to(self, outputs: Sequence[int], inputs: Sequence[int]) -> Group:
         """Return a smaller group."""
@@ -91,12 +89,11 @@ class Group:
         op = self.operations.differenced
         values = coarsest(*[working_precision(op, op.outputs[output].dtype) for output in self.outputs])
         spans = [self._span(input_index) for input_index in self.inputs]
-        bases = [pack(op.base_values[output][np.newaxis], op.outputs[output])[0] for output in self.outputs]
         return Target(
             evaluate=partial(self._evaluate, piece or op),
             pull=self._pull,
             point=self.point,
-            base=bases[0] if len(bases) == 1 else np.concatenate(bases),
+            base=self.values.pack_one(op.base_values),
             spans=spans,
             unit=values.unit_roundoff,
             working=coarsest(values, *[span.precision for span in spans]),
@@ -114,8 +111,7 @@ class Group:
     @cached_property
     def point(self) -> Float:
         """The base point, one input after another."""
-        points = [packed_point(self.operations.differenced, input_index) for input_index in self.inputs]
-        return points[0] if len(points) == 1 else np.concatenate(points)
+        return self.points.pack_one(self.operations.differenced.point)
 
     def _span(self, input_index: int) -> Span:
         op, tensor = self.operations.differenced, self.case.tensors[input_index]
@@ -132,43 +128,29 @@ class Group:
         """Return how many elements are on another side of a kink at this point than at the base point."""
         return float(piece.evaluate(self._batch(point))[-1][0])
 
-    def _batch(self, point: Float) -> dict[int, Array]:
+    def _batch(self, point: Float) -> dict[int, Stack]:
         """Return the moving inputs as a batch of one."""
         moved = [
             input_index
             for input_index, columns in self.columns.items()
             if not np.array_equal(point[columns], self.point[columns])
         ]
-        inputs = self.operations.differenced.inputs
-        return {
-            input_index: unpack(point[self.columns[input_index]][np.newaxis], inputs[input_index])
-            for input_index in moved or self.inputs[:1]
-        }
+        stacks = self.points.unpack(point[np.newaxis])
+        return {input_index: stacks[input_index] for input_index in moved or self.inputs[:1]}
 
     def _evaluate(self, op: Operation, point: Float) -> Float:
-        values = op.evaluate(self._batch(point))
-        packed = [pack(values[output], op.outputs[output])[0] for output in self.outputs]
-        return packed[0] if len(packed) == 1 else np.concatenate(packed)
+        return np.asarray(self.values.pack(op.evaluate(self._batch(point)))[0])
 
     def _pull(self, upstream: Float) -> Float:
         op = self.operations.formula
-        taking_part = [output for output, rows in self.rows.items() if upstream[rows].any()]
-        parts: dict[int, Float | None]
-        if len(taking_part) > 1:
-            flows = {
-                output: unpack(upstream[self.rows[output]][np.newaxis], op.outputs[output])
-                for output in taking_part
-            }
-            pulled = op.joint_vjp(flows)
-            parts = {
-                input_index: None
-                if (array := pulled[input_index]) is None
-                else pack(array, op.inputs[input_index])
-                for input_index in self.inputs
-            }
+        flows = {
+            output: upstream[rows][np.newaxis] for output, rows in self.rows.items() if upstream[rows].any()
+        }
+        if len(flows) > 1:
+            parts = pull_back_together(op, flows)
         else:
-            output = taking_part[0] if taking_part else self.outputs[0]
-            parts = dict(pull_back(op, output, upstream[self.rows[output]][np.newaxis]))
+            output = next(iter(flows), self.outputs[0])
+            parts = pull_back(op, output, upstream[self.rows[output]][np.newaxis])
         if len(self.inputs) == 1:
             only = parts[self.inputs[0]]
             return np.zeros(self.columns[self.inputs[0]].stop) if only is None else only[0]
@@ -177,9 +159,3 @@ class Group:
             if (array := parts.pop(input_index)) is not None:
                 gradient[columns] = array[0]
         return gradient
-
-
-def _lay_side_by_side(indices: Sequence[int], sizes: Sequence[int]) -> dict[int, slice]:
-    ends = np.cumsum(sizes).tolist()
-    starts = [0, *ends]
-    return {index: slice(start, end) for index, start, end in zip(indices, starts, ends, strict=False)}

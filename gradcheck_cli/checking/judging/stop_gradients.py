@@ -20,15 +20,15 @@ from gradcheck_cli.checking.ops.budget import Budget
 from gradcheck_cli.checking.ops.jacobian import (
     Jacobian,
     PairKey,
-    packed_function,
     packed_point,
     working_precision,
 )
 from gradcheck_cli.checking.ops.operation import Float, Operation, Operations
+from gradcheck_cli.checking.ops.space import function_between
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Rule, Stopped
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Verdict
-from gradcheck_cli.numerics.problem import Domain, scales
+from gradcheck_cli.numerics.problem import Room, scales
 from gradcheck_cli.numerics.shared_limits import DIGITS, DIRECTIONS, OF_MANY_OPERATIONS, OWN_ORDER
 from gradcheck_cli.spec.case import Case
 
@@ -216,7 +216,7 @@ def _compare(pair: Pair, sample: PairSample, stops: Mapping[str, str]) -> _Chang
 
     def slopes(held: frozenset[str]) -> tuple[Float, float]:
         both = np.concatenate([points, 2 * point - points])
-        values = packed_function(_holding(op, held), input_index, [output])(both)
+        values = function_between(_holding(op, held), [input_index], [output])(both)
         far, near = np.split(values[: len(points)] - values[len(points) :], 2)
         return (16 * near / _STEPS[1] - far) / 15, float(np.max(np.abs(values), initial=0.0))
 
@@ -263,7 +263,7 @@ def _draw_points(pair: Pair, sample: PairSample) -> Float:
         columns = np.arange(point.size)
     precision = working_precision(op, op.inputs[input_index].dtype)
     step = precision.first_step * scales(point, pair.scale).step
-    room = Domain.around(point, *pair.domain)
+    room = Room.around(point, *pair.domain)
     step = np.minimum(step, np.minimum(room.below, room.above))
     signs = np.random.default_rng(pair.case.seed).choice([-1.0, 1.0], size=(DIRECTIONS, columns.size))
     moves = np.concatenate([share * signs * step[columns] for share in _STEPS])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.operation import (
+    Array,
     Float,
     GradientFormError,
     Operation,
@@ -19,6 +20,7 @@ from gradcheck_cli.checking.ops.operation import (
     packed_size,
     unpack,
 )
+from gradcheck_cli.checking.ops.space import Space
 from gradcheck_cli.numerics import FLOAT64, Precision, precision_of
 from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, coarsest
 from gradcheck_cli.numerics.problem import scales
@@ -152,8 +154,17 @@ def one_upstreams(slot: npt.NDArray[np.int32], slots: npt.NDArray[np.int32]) -> 
 
 def pull_back(op: Operation, output: int, upstream: Float | Moves) -> dict[int, Float | None]:
     """Pull packed upstreams (B, packed output size) back to packed gradients (B, packed input size)."""
-    info = op.outputs[output]
-    gradients = op.vjp(output, upstream if isinstance(upstream, Moves) else unpack(upstream, info))
+    stack = Space.of(op.outputs, [output]).unpack(upstream)[output]
+    return _pack_gradients(op, op.vjp(output, stack))
+
+
+def pull_back_together(op: Operation, upstreams: Mapping[int, Float]) -> dict[int, Float | None]:
+    """Pull packed upstreams of several outputs back at once; see `pull_back`."""
+    stacks = {output: unpack(upstream, op.outputs[output]) for output, upstream in upstreams.items()}
+    return _pack_gradients(op, op.joint_vjp(stacks))
+
+
+def _pack_gradients(op: Operation, gradients: Sequence[Array | None]) -> dict[int, Float | None]:
     packed: dict[int, Float | None] = {}
     for input_index, info in enumerate(op.inputs):
         if not info.is_differentiable:
@@ -172,25 +183,9 @@ def pull_back(op: Operation, output: int, upstream: Float | Moves) -> dict[int, 
     return packed
 
 
-def packed_function(
-    op: Operation, input_index: int, outputs: Sequence[int]
-) -> Callable[[Float | Moves], Float]:
-    """Return the op as a function of one packed input, with the packed outputs side by side.
-
-    A complex input has two parts, so its points can't be described as moves.
-    """
-    info = op.inputs[input_index]
-
-    def evaluate(points: Float | Moves) -> Float:
-        values = op.evaluate({input_index: points if isinstance(points, Moves) else unpack(points, info)})
-        return np.concatenate([pack(values[output], op.outputs[output]) for output in outputs], axis=1)
-
-    return evaluate
-
-
 def packed_point(op: Operation, input_index: int) -> Float:
     """Return the packed base point of one input."""
-    return np.asarray(pack(op.point[input_index][np.newaxis], op.inputs[input_index])[0])
+    return Space.of(op.inputs, [input_index]).pack_one(op.point)
 
 
 def working_precision(op: Operation, dtype: str) -> Precision:

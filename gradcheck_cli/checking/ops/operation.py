@@ -66,6 +66,26 @@ class OpPlace:
 
 
 @dataclass(frozen=True)
+class OpOnPath:
+    """An op on the way from an output to inputs."""
+
+    place: OpPlace  # the op's name, type and place
+    obstacle: str = ""  # why it can't be differenced by itself; empty where it can
+    fault: str = ""  # what is wrong with its gradient's shape or dtype; empty where nothing is
+
+
+@dataclass(frozen=True)
+class OpPass:
+    """One op of a backward pass and its values, in wide dtypes; `None` where there is no gradient."""
+
+    place: OpPlace
+    # (output index, what flowed in) of each output that the pass came through
+    upstreams: tuple[tuple[int, Array | None], ...]
+    # (input index, what came out) of each input that leads to an input of the case
+    gradients: tuple[tuple[int, Array | None], ...]
+
+
+@dataclass(frozen=True)
 class OpFacts(ABC):
     """What is known of an op at its base point; a backend that knows more answers more.
 
@@ -273,10 +293,6 @@ class Operation:
     # pulls B upstreams of an output back at another point, given as (B, *input.shape) by input index, B times
     # the same. It returns `None` where gradients are available only at the base point.
     vjp_beside: Callable[[int, Array, Mapping[int, Array]], Gradients | None] = _nothing
-    # pushes tangents of one input, (B, *input.shape), forward without custom gradients. It returns per output
-    # (B, *output.shape), or `None` where nothing moves; a single `None` where forward mode isn't independent
-    # of the gradient under test.
-    jvp: Callable[[int, Array], Gradients | None] = _nothing
     # the size that each output's rounding is relative to if one input moves: a sum's terms may be far larger
     # than the sum
     rounded_sizes: Callable[[int], Sequence[Array]]

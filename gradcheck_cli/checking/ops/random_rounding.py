@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 
 import numpy as np
 
@@ -20,7 +21,18 @@ FACTOR = 2.0
 def rounding_of(
     op: Operation, output: int, upstream: Float, seed: int, draws: Iterable[int] = range(RUNS)
 ) -> dict[int, Float]:
-    """Return how far rounding moves each input's gradient for some upstreams, (B, n) by input index.
+    """Return how far rounding moves each input's gradient for some upstreams; see `measure_rounding_of`."""
+    *_, moved = measure_rounding_of(op, output, upstream, seed, draws)
+    return moved
+
+
+def measure_rounding_of(
+    op: Operation, output: int, upstream: Float, seed: int, draws: Iterable[int] = range(RUNS)
+) -> Iterator[dict[int, Float]]:
+    """Yield how far rounding moves each input's gradient for some upstreams, (B, n) by input index.
+
+    After each run, the largest change so far is yielded, in the same arrays. It only grows: what it explains
+    needs no more runs.
 
     What can't be seen into (`OpForms.rounded_otherwise`), or refuses to run so, runs with other upstreams and
     at points beside.
@@ -28,7 +40,7 @@ def rounding_of(
     Args:
         upstream: (B, m), packed.
         seed: decides on the directions.
-        draws: numbers of the runs, of which the largest change counts.
+        draws: numbers of the runs.
     """
 
     def run(draw: int) -> Mapping[int, Float | None]:
@@ -37,10 +49,12 @@ def rounding_of(
             return {} if rounded is None else pull_back(rounded, output, upstream)
         return {}
 
-    runs = [gradients for draw in draws if (gradients := run(draw))]
-    if not runs:
-        return _rounding_of_black_box(op, output, upstream, seed)
-    return _largest_changes(pull_back(op, output, upstream), runs)
+    runs = (gradients for draw in draws if (gradients := run(draw)))
+    first = next(runs, None)
+    if first is None:
+        yield from _measure_black_box(op, output, upstream, seed)
+    else:
+        yield from _largest_changes(pull_back(op, output, upstream), chain([first], runs))
 
 
 # Points beside are up to eight times this away, relative to the inputs: of a smooth gradient, a polynomial of
@@ -59,12 +73,13 @@ def _noise(values: Float) -> Float:
         return np.asarray(np.where(np.isfinite(noise), noise, 0.0))
 
 
-def _rounding_of_black_box(op: Operation, output: int, upstream: Float, seed: int) -> dict[int, Float]:
-    """Return how far other upstreams move gradients, or noise along the inputs, whichever is more.
+def _measure_black_box(op: Operation, output: int, upstream: Float, seed: int) -> Iterator[dict[int, Float]]:
+    """Yield how far other upstreams move gradients, then noise along the inputs where that is more.
 
     The noise is that of the quieter side of the point: a branch of Python code may change at the point.
     """
-    moved = rounding_beside(op, output, upstream, seed, {})
+    for moved in _measure_beside(op, output, upstream, seed, {}):
+        yield moved
     steps = {
         index: np.multiply(_SPACING, op.point[index])
         for index, of in enumerate(op.inputs)
@@ -84,7 +99,7 @@ def _rounding_of_black_box(op: Operation, output: int, upstream: Float, seed: in
         ]
         if len(noise) == len(sides):
             moved[index] = np.fmax(moved[index], BOUND_PER_SIGMA / FACTOR * np.minimum(*noise))
-    return moved
+    yield moved
 
 
 def rounding_beside(
@@ -95,6 +110,13 @@ def rounding_beside(
     Args:
         moves: how far elements of the inputs move, up or down, by index.
     """
+    *_, moved = _measure_beside(op, output, upstream, seed, moves)
+    return moved
+
+
+def _measure_beside(
+    op: Operation, output: int, upstream: Float, seed: int, moves: Mapping[int, Array]
+) -> Iterator[dict[int, Float]]:
 
     def run(draw: int) -> Mapping[int, Float | None]:
         signs = np.random.default_rng([seed, draw])
@@ -108,7 +130,8 @@ def rounding_beside(
 
 def _largest_changes(
     base: Mapping[int, Float | None], runs: Iterable[Mapping[int, Float | None]]
-) -> dict[int, Float]:
+) -> Iterator[dict[int, Float]]:
+    """Yield the largest change of each gradient so far, after each run."""
     moved = {index: np.zeros(gradient.shape) for index, gradient in base.items() if gradient is not None}
     for run in runs:
         for index, gradient in run.items():
@@ -117,7 +140,7 @@ def _largest_changes(
                 with np.errstate(invalid="ignore", over="ignore"):
                     change = np.abs(gradient - first)
                 moved[index] = np.fmax(moved[index], np.where(np.isfinite(change), change, 0.0))
-    return moved
+        yield moved
 
 
 def _pull_at(

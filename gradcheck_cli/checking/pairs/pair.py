@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.jacobian import (
     PairKey,
-    packed_function,
     packed_point,
     pull_back,
     working_precision,
@@ -29,10 +28,9 @@ from gradcheck_cli.checking.ops.operation import (
     Operations,
     TensorInfo,
     index_of,
-    pack,
-    packed_magnitude,
     packed_size,
 )
+from gradcheck_cli.checking.ops.space import Space, function_between
 from gradcheck_cli.numerics import (
     FLOAT64,
     Judgement,
@@ -195,34 +193,24 @@ def joint_problem(pairs: Sequence[Pair], op: Operation | None = None) -> Problem
     operations, input_index = first.operations, first.input_index
     op = op or operations.differenced
     outputs = [pair.output_index for pair in pairs]
-    infos = [op.outputs[output] for output in outputs]
-    values = [
-        packed_magnitude(op.base_values[output], info) for output, info in zip(outputs, infos, strict=True)
-    ]
+    space = Space.of(op.outputs, outputs)
+    sizes = space.magnitudes(op.base_values)
     low, high = first.domain
     return Problem(
-        operations.budget.limit(packed_function(op, input_index, outputs)),
+        operations.budget.limit(function_between(op, [input_index], outputs)),
         packed_point(op, input_index),
         working_precision(op, op.inputs[input_index].dtype),
-        np.concatenate(
-            [np.full(packed_size(info), working_precision(op, info.dtype).unit_roundoff) for info in infos]
-        ),
+        space.each([working_precision(op, info.dtype).unit_roundoff for info in space.infos.values()]),
         tolerance=first.tolerance,
         low=low,
         high=high,
         scale=first.scale,
-        base_value=np.concatenate(values),
-        largest_beside=np.concatenate([np.full(each.size, largest_finite(each)) for each in values]),
-        rounded_size=lambda: _rounded_size(op, input_index, outputs),
+        base_value=sizes,
+        largest_beside=space.each([largest_finite(own) for own in space.split(sizes)]),
+        rounded_size=lambda: space.magnitudes(op.rounded_sizes(input_index)),
         takes_moves=not op.inputs[input_index].is_complex,
         may_round=bool(op.facts.quantisers),
     )
-
-
-def _rounded_size(op: Operation, input_index: int, outputs: Sequence[int]) -> Float:
-    """Return the size that each element's rounding is relative to, packed."""
-    sizes = op.rounded_sizes(input_index)
-    return np.concatenate([packed_magnitude(sizes[output], op.outputs[output]) for output in outputs])
 
 
 def pairs_at(
@@ -282,17 +270,16 @@ class Rule(IntEnum):
     KINK = 1
     TIE = 2
     ROUNDING = 3
-    FORWARD_MODE = 5
-    EXACT_POINT = 6
-    DECLARED = 7
-    APPROXIMATION = 8
-    STOP = 9
-    JOINED_KINKS = 10
-    NOT_FINITE = 11
+    EXACT_POINT = 4
+    DECLARED = 5
+    APPROXIMATION = 6
+    STOP = 7
+    JOINED_KINKS = 8
+    NOT_FINITE = 9
 
     @property
     def words(self) -> str:
-        """How elements were decided that this rule decided, in reports."""
+        """What reports say of the elements that this rule decided."""
         return _WORDS[self]
 
 
@@ -301,7 +288,6 @@ _WORDS = {
     Rule.KINK: "at a kink",
     Rule.TIE: "at a tie",
     Rule.ROUNDING: "within measured rounding",
-    Rule.FORWARD_MODE: "by forward mode",
     Rule.EXACT_POINT: "at the values before rounding",
     Rule.DECLARED: "in the declared dtype",
     Rule.APPROXIMATION: "tuned to its dtype",
@@ -361,7 +347,7 @@ class ProbeNumbers:
 class Differencing:
     """How a pair was differenced."""
 
-    method: str = "none"  # "central", "ladder", "forward_mode", "probe" or "none"
+    method: str = "none"  # "central", "ladder", "probe" or "none"
     evaluations: int = 0  # of the forward
     dtype: str = ""  # in which it was differenced
     not_float64: str = ""  # why it wasn't judged in float64; empty where it was
@@ -379,7 +365,7 @@ class Places:
 
 @dataclass(frozen=True)
 class Smallness:
-    """How small a slope may be for a reason."""
+    """Below which size a slope says nothing: it may be a zero that was rounded."""
 
     rtol: float = 0.0  # the part of the tolerance that is relative to the element
     # how large a zero slope may appear, in the gradient and in differences, by rounding of the output, (m,)
@@ -580,7 +566,7 @@ class PairSample:
 
 
 @dataclass(frozen=True)
-class Judged:
+class PairVerdicts:
     """The verdicts on a pair at each sample point."""
 
     output: TensorInfo  # the output that is differentiated
@@ -591,9 +577,9 @@ class Judged:
     @staticmethod
     def of(
         op: Operation, key: tuple[int, int], samples: Sequence[PairSample], points: Sequence[int] = ()
-    ) -> Judged:
+    ) -> PairVerdicts:
         """Return what was judged of an op's pair."""
-        return Judged(op.outputs[key[0]], op.inputs[key[1]], samples, points)
+        return PairVerdicts(op.outputs[key[0]], op.inputs[key[1]], samples, points)
 
     @property
     def label(self) -> str:
@@ -621,8 +607,8 @@ class PointData:
             infos: Sequence[TensorInfo], arrays: Sequence[npt.NDArray[np.generic]]
         ) -> dict[str, Float]:
             return {
-                info.name: pack(array[np.newaxis], info)[0]
-                for info, array in zip(infos, arrays, strict=True)
+                info.name: Space.of(infos, [index]).pack_one(arrays)
+                for index, info in enumerate(infos)
                 if info.is_differentiable
             }
 

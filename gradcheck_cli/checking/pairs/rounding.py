@@ -18,7 +18,7 @@ from gradcheck_cli.checking.ops.operation import (
     packed_size,
     unpack,
 )
-from gradcheck_cli.checking.ops.random_rounding import FACTOR, rounding_of
+from gradcheck_cli.checking.ops.random_rounding import FACTOR, measure_rounding_of, rounding_of
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Rule
 from gradcheck_cli.numerics import EXPLANATIONS, FLOAT64, Reason, Verdict
 from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, largest_finite
@@ -203,8 +203,10 @@ def _measure_slopes(
     return np.where(where, moved, 0.0)
 
 
-def mark_remainder(pairs: Mapping[PairKey, Pair], samples: dict[PairKey, PairSample], key: PairKey) -> None:
-    """Mark a pair, in place, if it is zero by symmetry, such as a key's bias in attention.
+def mark_remainder(
+    pairs: Mapping[PairKey, Pair], samples: Mapping[PairKey, PairSample], key: PairKey
+) -> PairSample:
+    """Return a pair's verdicts, marked if it is zero by symmetry, such as a key's bias in attention.
 
     Its output doesn't move, and its gradient is what terms that cancel leave: it is below the rounding of the
     slopes that the same output has in another input, and rounding moves it by its own size. A saturated
@@ -219,7 +221,7 @@ def mark_remainder(pairs: Mapping[PairKey, Pair], samples: dict[PairKey, PairSam
     gradients = {} if sample.is_whole else _few_rows(pair)
     analytic = sample.analytic if sample.is_whole else gradients.get(key[1])
     if analytic is None:
-        return
+        return sample
     beside = [
         largest_finite(other.numeric if other.probes is None else gradients.get(other_key[1], np.zeros(0)))
         for other_key, other in samples.items()
@@ -227,12 +229,14 @@ def mark_remainder(pairs: Mapping[PairKey, Pair], samples: dict[PairKey, PairSam
     ]
     small = ROUNDINGS_OF_A_RUN * _unit_roundoff(pair)
     if not largest_finite(analytic) <= small * max(beside, default=0.0):
-        return
+        return sample
     rows = np.flatnonzero(analytic.any(axis=1))[:CHEAP]
     upstream = unit_vectors(rows, packed_size(pair.output))
-    moved = rounding_of(pair.operations.formula, key[0], upstream, pair.case.seed).get(key[1], np.zeros(1))
-    if largest_finite(analytic) <= BOUND_BY_RUNS * np.max(moved):
-        samples[key] = replace(sample, smallness=replace(sample.smallness, is_remainder=True))
+    runs = measure_rounding_of(pair.operations.formula, key[0], upstream, pair.case.seed)
+    is_remainder = any(
+        largest_finite(analytic) <= BOUND_BY_RUNS * np.max(moved.get(key[1], 0.0)) for moved in runs
+    )
+    return replace(sample, smallness=replace(sample.smallness, is_remainder=is_remainder))
 
 
 def _few_rows(pair: Pair) -> dict[int, Float]:

@@ -14,12 +14,13 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from gradcheck_cli.checking.ops.jacobian import PairKey, packed_point, unit_vectors, working_precision
-from gradcheck_cli.checking.ops.operation import Float, pack, packed_size, unpack
+from gradcheck_cli.checking.ops.jacobian import PairKey, unit_vectors, working_precision
+from gradcheck_cli.checking.ops.operation import Float, packed_size
+from gradcheck_cli.checking.ops.space import Space, function_between, join
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Rule
 from gradcheck_cli.numerics.joint_slopes import Claims, Neighbourhood, Place, Placement, is_bent, judge_rows
 from gradcheck_cli.numerics.precision import FLOAT64, coarsest
-from gradcheck_cli.numerics.problem import Domain, draw_signed, own_scale, scales
+from gradcheck_cli.numerics.problem import Room, draw_signed, own_scale, scales
 from gradcheck_cli.numerics.reasons import Reason, Verdict
 
 # With at most MOST_SINGLE inputs in ties, each input is a direction of its own. With more, random directions
@@ -91,7 +92,8 @@ def _judge_group(group: Sequence[Pair], samples: dict[PairKey, PairSample]) -> N
                     guilty.append(pair)
         tied.update([samples[pair.key] for pair in group])
     if guilty:
-        finding.place[is_open] = Place.SMOOTH  # these rows aren't judged together
+        # These rows aren't judged together.
+        finding = replace(finding, place=np.where(is_open, Place.SMOOTH, finding.place))
     samples.update(zip([pair.key for pair in group], tied.apply(rows, finding), strict=True))
     rest = [pair for pair in group if pair not in guilty]
     if guilty and len(rest) > 1:
@@ -105,20 +107,15 @@ class _Tied:
         self.op, self.input_indices = group[0].operations.differenced, [pair.input_index for pair in group]
         self.output = group[0].output_index
         op = self.op
-        self.sizes = [packed_size(op.inputs[input_index]) for input_index in self.input_indices]
-        self.starts = np.cumsum([0, *self.sizes])
-        points = [packed_point(op, input_index) for input_index in self.input_indices]
+        self.space = Space.of(op.inputs, self.input_indices)
+        self.point = self.space.pack_one(op.point)
+        points = self.space.split(self.point)
         # Joint steps must not pass over what an element's own don't reach: a kink at 0, seen from 1e-13.
-        self.scale = np.concatenate(
-            [
-                own_scale(point, scales(point, pair.scale).step)
-                for point, pair in zip(points, group, strict=True)
-            ]
-        )
-        domains = [Domain.around(point, *pair.domain) for point, pair in zip(points, group, strict=True)]
-        self.point = np.concatenate(points)
-        self.below = np.concatenate([domain.below for domain in domains])
-        self.above = np.concatenate([domain.above for domain in domains])
+        own = list(zip(points, group, strict=True))
+        self.scale = join([own_scale(point, scales(point, pair.scale).step) for point, pair in own])
+        domains = [Room.around(point, *pair.domain) for point, pair in own]
+        self.below = join([domain.below for domain in domains])
+        self.above = join([domain.above for domain in domains])
         self.precisions = [
             working_precision(op, op.inputs[input_index].dtype) for input_index in self.input_indices
         ]
@@ -132,24 +129,16 @@ class _Tied:
         self.samples = samples
         self.tied = [self._is_tied(sample) for sample in samples]
 
-    def _split(self, values: Float) -> list[Float]:
-        """Split an array for all inputs side by side, (..., n), into inputs."""
-        return [
-            values[..., start : start + size] for start, size in zip(self.starts, self.sizes, strict=False)
-        ]
-
-    def _evaluate(self, points: Float) -> Float:
-        batch = {
-            input_index: unpack(values, self.op.inputs[input_index])
-            for input_index, values in zip(self.input_indices, self._split(points), strict=True)
-        }
-        return pack(self.op.evaluate(batch)[self.output], self.op.outputs[self.output])
+    @property
+    def starts(self) -> list[int]:
+        """Where each input's components begin."""
+        return [place.start for place in self.space.places.values()]
 
     def _round(self, points: Float) -> Float:
         if coarsest(*self.precisions) is FLOAT64:
             return points
-        arrays = zip(self._split(points), self.precisions, strict=True)
-        return np.concatenate([precision.round(values) for values, precision in arrays], axis=-1)
+        arrays = zip(self.space.split(points), self.precisions, strict=True)
+        return join([precision.round(values) for values, precision in arrays])
 
     def _restrict_to(self, columns: np.ndarray) -> Neighbourhood:
         """Return the function of some inputs; the others stay."""
@@ -159,7 +148,7 @@ class _Tied:
         if working.pieces is None:
             raise ValueError(f"{working.name} shows no difference of slopes")
         return Neighbourhood(
-            evaluate=self._evaluate,
+            evaluate=function_between(self.op, self.input_indices, [self.output]),
             point=self.point,
             scale=self.scale,
             below=np.where(moves, self.below, 0.0),
@@ -174,7 +163,7 @@ class _Tied:
     def _dot(self, directions: Float, name: str) -> Float:
         """Return directions (K, n), in units of scale, times an array of the samples', (K, m)."""
         total = np.zeros((len(directions), self.bent.size))
-        for moves, sample in zip(self._split(directions * self.scale), self.samples, strict=True):
+        for moves, sample in zip(self.space.split(directions * self.scale), self.samples, strict=True):
             values = getattr(sample, name)
             if sample.columns is None:
                 total += moves @ values.T
@@ -263,8 +252,9 @@ class _Tied:
         outside = zip(rows[is_outside], finding.lack[is_outside], strict=True)
         lacks = {int(row): self._least_change(int(row), lack) for row, lack in outside}
         updated = []
-        for index, sample in enumerate(self.samples):
-            own_inputs = slice(self.starts[index], self.starts[index + 1])
+        for index, (sample, own_inputs) in enumerate(
+            zip(self.samples, self.space.places.values(), strict=True)
+        ):
             columns = sample.each_place()[1]
             inside, unknown, blur = (np.zeros((len(columns), 1)) for _ in range(3))
             inside[rows[finding.place == Place.INSIDE]] = 1

@@ -13,8 +13,8 @@ from gradcheck_cli.checking.ops.jacobian import PairKey
 from gradcheck_cli.checking.ops.operation import GradientFormError, Operation
 from gradcheck_cli.checking.pairs.pair import (
     RIGHT_BESIDE,
-    Judged,
     PairSample,
+    PairVerdicts,
     PointData,
     is_skipped,
     label_of,
@@ -24,12 +24,12 @@ from gradcheck_cli.checking.verdicts.summary import is_zero_but_for_rounding, la
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Reason
 from gradcheck_cli.results import NOT_JUDGED, ZERO_SIZE, PairNumbers, PairResult, Status
-from gradcheck_cli.spec.case import Case, PairRule, rule_for, unmatched_rules
+from gradcheck_cli.spec.case import Case, PairRule, stated_rule, unmatched_rules
 
 _NUMPY = "every path goes through a NumPy function, which TensorFlow can't differentiate"
 
 
-def apply_expectation(result: PairResult, rule: PairRule | None, judged: Judged) -> PairResult:
+def apply_expectation(result: PairResult, rule: PairRule | None, judged: PairVerdicts) -> PairResult:
     """Return a pair's result with its rule's expectation applied.
 
     Args:
@@ -51,14 +51,14 @@ def apply_expectation(result: PairResult, rule: PairRule | None, judged: Judged)
 
 def rule_of(case: Case, label: str) -> PairRule | None:
     """Return the spec's rule for a pair: its own, else the one for the whole case."""
-    rule = rule_for(case.expected.pairs, label)
+    rule = stated_rule(case.expected.pairs, label)
     if case.expected.expect != "mismatch" or (rule is not None and rule.expect):
         return rule
     base_rule = rule or PairRule("*")
     return replace(base_rule, glob="*", expect="mismatch", kind=case.expected.kind)
 
 
-def make_skipped_result(judged: Judged, rule: PairRule) -> PairResult:
+def make_skipped_result(judged: PairVerdicts, rule: PairRule) -> PairResult:
     """Return the result of a pair that the spec asks not to check."""
     names = judged.label, judged.output.name, judged.input_info.name
     return PairResult(*names, Status.SKIPPED, note=rule.reason or "expect: skip", judged_by=NOT_JUDGED)
@@ -101,7 +101,7 @@ def _expect_disconnected(result: PairResult) -> PairResult:
     return result
 
 
-def _expect_zero(result: PairResult, judged: Judged) -> PairResult:
+def _expect_zero(result: PairResult, judged: PairVerdicts) -> PairResult:
     samples = judged.samples
     if not result.connected:
         return replace(
@@ -154,7 +154,7 @@ def rules_of(case: Case, op: Operation, known_labels: Sequence[str]) -> dict[Pai
     rules = {pair: rule_of(case, label) for pair, label in labels.items()}
     return {
         pair: PairRule(labels[pair], "skip", reason=_NUMPY)
-        if rule_for(case.expected.pairs, labels[pair]) is None
+        if stated_rule(case.expected.pairs, labels[pair]) is None
         and op.outputs[pair[0]].of
         and _is_closed_by_numpy(op, pair)
         else rule
@@ -206,7 +206,7 @@ def _result(  # noqa: PLR0913, PLR0917 (a pair, and all findings about it)
     upstream_fault: str,
 ) -> PairResult:
     samples = samples_of.get(pair, [])
-    judged = Judged.of(op, pair, samples)
+    judged = PairVerdicts.of(op, pair, samples)
     if rule is not None and is_skipped(rule):
         return make_skipped_result(judged, rule)
     is_zero = all(sample.numeric_is_zero and sample.analytic_is_zero for sample in samples)
@@ -333,7 +333,7 @@ def _report_unjudged(
     """
     results: list[PairResult] = []
     for pair in pair_keys(op):
-        judged, rule = Judged.of(op, pair, ()), rules[pair]
+        judged, rule = PairVerdicts.of(op, pair, ()), rules[pair]
         if rule is not None and is_skipped(rule):
             results.append(make_skipped_result(judged, rule))
             continue

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from gradcheck_cli.checking.checks.all_checks import NO_PATH, UNTESTED_NONE, explain_untested
 from gradcheck_cli.checking.ops.operation import Float, Operation, Operations, index_of, part_of
-from gradcheck_cli.checking.pairs.pair import Judged, PairSample, ProbeNumbers, Stopped
+from gradcheck_cli.checking.pairs.pair import PairSample, PairVerdicts, ProbeNumbers, Stopped
 from gradcheck_cli.gate import Branch, GradientRun
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
 from gradcheck_cli.numerics.shared_limits import OWN_ORDER
@@ -31,11 +31,6 @@ from gradcheck_cli.results import (
 )
 from gradcheck_cli.visible import count
 
-_NAMED_METHODS = (
-    "forward_mode",
-    "ladder",
-)  # a pair reports these methods even if only one sample needed them
-
 
 @dataclass
 class Findings:
@@ -50,7 +45,9 @@ class Findings:
     mutants: tuple[Mutant, ...] = ()
     held: tuple[str, ...] = ()  # each stop_gradient that was held, with its place
     stops: frozenset[str] = frozenset()  # keys of the `stop_gradient`s that change a derivative
-    judged: Mapping[str, Judged] = field(default_factory=dict)  # each pair's elements, by the pair's label
+    judged: Mapping[str, PairVerdicts] = field(
+        default_factory=dict
+    )  # each pair's elements, by the pair's label
     custom_gradients: tuple[GradientRun, ...] = ()  # those that were made, and the pairs for which they ran
     branches: tuple[Branch, ...] = ()  # of forward and gradient, with the sides that the points took
     search: SearchResult | None = None
@@ -151,7 +148,7 @@ def _join_stops(samples: Sequence[PairSample]) -> Stopped | None:
     return Stopped.combine([sample.stopped for sample in samples if sample.stopped is not None])
 
 
-def summarise(judged: Judged, *, may_be_zero: bool = False, leads: bool = False) -> PairResult:
+def summarise(judged: PairVerdicts, *, may_be_zero: bool = False, leads: bool = False) -> PairResult:
     """Turn the verdicts on a pair's elements into its result, before any expectation of the spec is applied.
 
     Args:
@@ -178,7 +175,7 @@ def summarise(judged: Judged, *, may_be_zero: bool = False, leads: bool = False)
         message=message,
         numbers=numbers,
         judged_by=NumericSide(
-            next((name for name in _NAMED_METHODS if name in methods), first.differencing.method),
+            "ladder" if "ladder" in methods else first.differencing.method,
             first.differencing.dtype,
             first.differencing.not_float64,
             evaluations=sum(sample.differencing.evaluations for sample in samples),
@@ -190,7 +187,7 @@ def summarise(judged: Judged, *, may_be_zero: bool = False, leads: bool = False)
     )
 
 
-def _measure_pair(judged: Judged, probed: Sequence[ProbeNumbers]) -> PairNumbers:
+def _measure_pair(judged: PairVerdicts, probed: Sequence[ProbeNumbers]) -> PairNumbers:
     """Return the errors of a pair's elements and probes, over all samples, and how many are wrong."""
     samples = judged.samples
     verdicts = [sample.verdict for sample in samples]
@@ -271,7 +268,7 @@ def _find_gravest(
     return best
 
 
-def _element(judged: Judged, sample: PairSample, row: int, column: int) -> WorstElement:
+def _element(judged: PairVerdicts, sample: PairSample, row: int, column: int) -> WorstElement:
     (at_row, at_column), output, input_info = sample.place(row, column), judged.output, judged.input_info
     return WorstElement(
         output_index=index_of(at_row, output),
@@ -300,7 +297,7 @@ def _find_shown_error(
     return float(errors[index].absolute[place]), float(sample.allowed[place] + sample.uncertainty[place])
 
 
-def largest_gradient(judged: Judged) -> dict[str, Any]:
+def largest_gradient(judged: PairVerdicts) -> dict[str, Any]:
     """Describe a gradient that should be zero: its largest element, and how many elements aren't zero.
 
     Random probes look at few elements one by one, so there may be nothing to show.

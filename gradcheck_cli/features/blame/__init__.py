@@ -12,6 +12,4 @@ COMMANDS = {
 }
 HOOKS = {
     "explain_mismatches": f"{_ROOM}.blaming:explain_mismatches",
-    "find_written_ops": f"{_ROOM}.walked_path:find_written_ops",
-    "are_right_alone": f"{_ROOM}.path_blame:are_right_alone",
 }

@@ -7,21 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradcheck_cli.checking.ops.operation import Array, OpPlace
+from gradcheck_cli.checking.ops.operation import Array, OpPass, OpPlace
 
 # A tensor with at most this many elements is shown whole; a larger one by shape, norm and range.
 SMALL = 4
-
-
-@dataclass(frozen=True)
-class OpPass:
-    """One op of a backward pass and its values, in wide dtypes; `None` where there is no gradient."""
-
-    place: OpPlace
-    # (output index, what flowed in) of each output that the pass came through
-    upstreams: tuple[tuple[int, Array | None], ...]
-    # (input index, what came out) of each input that leads to an input of the case
-    gradients: tuple[tuple[int, Array | None], ...]
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from gradcheck_cli import clock
-from gradcheck_cli.checking.ops.operation import GradientFormError, Opening
+from gradcheck_cli.checking.ops.operation import GradientFormError, OpenedOperation, Opening
 from gradcheck_cli.checking.pairs.pair import label_of, pair_keys
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, UsageError
@@ -36,13 +36,11 @@ from gradcheck_cli.results import FAILING, UNDECIDED, PairResult, Status
 from gradcheck_cli.running.session import check, open_pair, user_code
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.words import BINDINGS
-from gradcheck_cli.tensorflow_backend import graph_path
-from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
-from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
-from gradcheck_cli.tensorflow_backend.graph_path import STOPS
-from gradcheck_cli.tensorflow_backend.openers import GraphOpener
-from gradcheck_cli.tensorflow_backend.traces import frozen
-from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
+from gradcheck_cli.tensorflow_backend import frames
+from gradcheck_cli.tensorflow_backend.backward_walk import Walk
+from gradcheck_cli.tensorflow_backend.graph_view import ForwardGraph, UnheldStop
+from gradcheck_cli.tensorflow_backend.openers import GraphOpener, opener_of
+from gradcheck_cli.tensorflow_backend.walked_path import WalkedPath
 
 # If a case has more mismatched pairs, only the first ones are examined: each takes its own backward pass.
 MOST_PAIRS = 4
@@ -84,10 +82,8 @@ def blame_path(
 
 def _blame_at(
     sample: int, output: int, input_indices: Sequence[int], opener: GraphOpener, *, after_run: bool
-) -> tuple[Blame, GraphOperation]:
+) -> tuple[Blame, OpenedOperation]:
     """Find the op to blame at one sample point."""
-    from gradcheck_cli.features.blame.walked_path import WalkedPath
-
     with opener.at(sample):
         op = opener.open(Opening(sample))
         reason = _explain_no_truth(opener.case, op.facts.random_types) or _describe_cut(
@@ -200,8 +196,6 @@ def explain_mismatches(judged: OpenCase) -> None:
 
 def _is_single(op: Any, label: str) -> bool:
     """Whether a pair's path is a single op, so that the pair says everything."""
-    from gradcheck_cli.features.blame.walked_path import WalkedPath
-
     pair = next((pair for pair in pair_keys(op) if label_of(op, pair) == label), None) if op else None
     if pair is None:  # of second order
         return False
@@ -222,8 +216,6 @@ def _blame_command(case: Case, label: str) -> str:
 
 def _blame_line(label: str, opener: GraphOpener, points: Sequence[int]) -> str:
     """Return the line for a pair; empty if its path is a single op, and that no sampler."""
-    from gradcheck_cli.tensorflow_backend import frames
-
     try:
         opener, op, (output, input_index) = open_pair(opener, label)
         cut_off = _describe_cut(_stops(op, output, [input_index]))
@@ -238,38 +230,18 @@ def _blame_line(label: str, opener: GraphOpener, points: Sequence[int]) -> str:
     return sentence(blame) if len(blame.ops) > 1 or blame.is_form or is_sampler else ""
 
 
-@dataclass(frozen=True)
-class UnheldStop:
-    """The place of a `stop_gradient`, and whether it belongs to the forward or to a gradient function."""
-
-    place: str
-    is_of_forward: bool
-
-
-def _stops(op: GraphOperation, output: int, input_indices: Sequence[int]) -> list[UnheldStop]:
+def _stops(op: OpenedOperation, output: int, input_indices: Sequence[int]) -> list[UnheldStop]:
     """Return the `stop_gradient`s that prevent a second differentiation; none for a plain forward."""
     if not op.outputs[output].of:
         return []
-    return [stop for input_index in input_indices for stop in _unheld_stops(op.traced, output, input_index)]
+    graph = ForwardGraph(op)
+    return [stop for input_index in input_indices for stop in graph.unheld_stops(output, input_index)]
 
 
-def _unheld_stops(traced: TracedCase, output: int, input_index: int) -> list[UnheldStop]:
-    """Return the `stop_gradient`s between an input and an output that aren't held.
-
-    If any are in gradient functions, return only those: holding these would be enough.
-    """
-    trace, starts = traced.forward, traced.starts(input_index)
-    held_ids = {id(tensor) for tensor in traced.held_stops}
-    forward_ids = {id(tensor) for tensor in frozen.stops_among(starts, trace.backprop_starts)}
-    between = graph_path.ops_between(starts, [trace.outputs[output]])
-    tensors = [op.outputs[0] for op in between if op.type in STOPS and id(op.outputs[0]) not in held_ids]
-    stops = [UnheldStop(Stop.of(tensor.op).place, id(tensor) in forward_ids) for tensor in tensors]
-    return [stop for stop in stops if not stop.is_of_forward] or stops
-
-
-def _describe_unheld(op: GraphOperation, output: int, input_indices: Sequence[int]) -> str:
+def _describe_unheld(op: OpenedOperation, output: int, input_indices: Sequence[int]) -> str:
     """Name the `stop_gradient`s on a path, none of which the spec lets hold; empty where there is none."""
-    stops = [stop for index in input_indices for stop in _unheld_stops(op.traced, output, index)]
+    graph = ForwardGraph(op)
+    stops = [stop for index in input_indices for stop in graph.unheld_stops(output, index)]
     places = ", ".join(dict.fromkeys(stop.place for stop in stops))
     return places and (
         f"backpropagation takes what the stop_gradient at {places} stops for a constant, and with 'freeze: "
@@ -304,8 +276,6 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
         CaseFailedError: forward or gradient can't be evaluated.
     """
     with user_code(case):
-        from gradcheck_cli.features.blame.backward_walk import Walk
-
         _, op, paths = _open_paths(case, label)
         traces, types_seen = [], set()
         for output, input_indices in paths:
@@ -379,10 +349,8 @@ def _check_again(
 
 def _open_paths(
     case: Case, label: str | None
-) -> tuple[GraphOpener, GraphOperation, list[tuple[int, list[int]]]]:
+) -> tuple[GraphOpener, OpenedOperation, list[tuple[int, list[int]]]]:
     """Return the requested output and inputs, by index, with their op and its opener."""
-    from gradcheck_cli.tensorflow_backend.openers import opener_of
-
     opener = opener_of(case, "graph")
     if label is not None:
         opened_pair = open_pair(opener, label)

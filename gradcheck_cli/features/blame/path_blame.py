@@ -5,8 +5,6 @@ contributions: <op's upstream, movement of its outputs> - <op's gradient, moveme
 contributes nothing is right on this path. An op that contributes is then checked alone, with its own inputs
 and its own gradient, and is named only if that finds it wrong too. So a gradient that relies on what always
 holds on the path (a symmetric matrix, probabilities that add up to 1) is never blamed.
-
-Alone, an op's pairs are judged as those of a case, at its own operating point.
 """
 
 from __future__ import annotations
@@ -17,28 +15,15 @@ from typing import Protocol
 
 import numpy as np
 
-from gradcheck_cli import hooks, visible
-from gradcheck_cli.checking.checks.check import UpstreamView, pull_outputs
-from gradcheck_cli.checking.checks.linearity import check_linearity
-from gradcheck_cli.checking.judging.judge_by_probes import probe_pairs
-from gradcheck_cli.checking.judging.ledger import Evidence, Stage, judge_pairs, settle_pairs
-from gradcheck_cli.checking.ops.analytic import analytic_jacobians, guess_sparsities
-from gradcheck_cli.checking.ops.budget import Budget
-from gradcheck_cli.checking.ops.jacobian import PairKey, hint_on_triangle, packed_point, working_precision
+from gradcheck_cli import visible
+from gradcheck_cli.checking.judging.op_alone import SingleOpVerdict, check_alone
 from gradcheck_cli.checking.ops.operation import (
-    Array,
     Float,
     GradientFormError,
     Operation,
-    Operations,
+    OpOnPath,
     OpPlace,
-    TensorInfo,
-    name_element,
-    pack,
-    packed_size,
-    unpack,
 )
-from gradcheck_cli.checking.pairs.pair import Pair, PairSample, PointData, pair_keys, pairs_at
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import (
     EXPLANATIONS,
@@ -50,218 +35,8 @@ from gradcheck_cli.numerics import (
     estimate,
     rule_for,
 )
-from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.shared_limits import MARGIN
 from gradcheck_cli.results import Status
-from gradcheck_cli.spec.case import Argument, Case, InputSpec, Judging
-
-# How long probes of one op's large pairs may go on, in seconds of processor time.
-_SECONDS = 1.0
-_SEED = 20261123
-# Each pair of elements is told apart by a quarter of these masks; the moves are far above rounding.
-_MASKS = 32
-_MASKED = 1e-3
-_MOST_ROWS = 64
-# Slopes are told apart if they differ by at least this part of the largest.
-_NONLINEAR = 1e-2
-
-_ONE_TRIANGLE = (
-    "it reads one triangle of a matrix, and its gradient is right if that stays symmetric: say 'symmetric: "
-    "true' of the input that it is made of"
-)
-
-
-@dataclass(frozen=True)
-class SingleOpVerdict:
-    """The verdict on one op alone.
-
-    `evidence` says where its gradient is wrong, by how much, and what the mistake looks like. `reason` says
-    why it couldn't be decided. `at_kink` says whether an element is at a kink; `is_nonlinear`, whether it is
-    wrong as a function of its upstream.
-    """
-
-    status: Status
-    evidence: str = ""
-    reason: str = ""
-    at_kink: bool = False
-    is_nonlinear: bool = False
-
-
-def check_alone(op: Operation) -> SingleOpVerdict:
-    """Check an op's gradient for every input that moves, at its own operating point.
-
-    Raises:
-        CaseFailedError: it can't be evaluated at its point, or its gradient raises.
-        GradientFormError: its gradient has the wrong form.
-    """
-    if op.facts.dtype_faults:
-        return SingleOpVerdict(Status.MISMATCHED, next(iter(op.facts.dtype_faults.values())))
-    if op.facts.random_types:
-        return SingleOpVerdict(
-            Status.INCONCLUSIVE, reason=f"it draws anew at each call ({', '.join(op.facts.random_types)})"
-        )
-    pairs = pairs_at(_case_of(op), Operations.of_one(op), dict.fromkeys(pair_keys(op)))
-    jacobians = analytic_jacobians(_case_of(op), op, pairs, {})
-    judged = settle_pairs(Stage.FORMULA, Evidence(pairs), judge_pairs(pairs, jacobians))
-    judged |= probe_pairs({key: pairs[key] for key in pairs if key not in judged}, 0, Budget(_SECONDS))
-    judged = settle_pairs(Stage.POINT, Evidence(pairs), judged)
-    verdicts = [_verdict_on(pairs[key], sample) for key, sample in judged.items()]
-    for status in (Status.MISMATCHED, Status.INCONCLUSIVE):
-        if status is Status.INCONCLUSIVE:
-            nonlinear = _find_nonlinear(op, list(pairs))
-            if nonlinear:
-                return SingleOpVerdict(Status.MISMATCHED, nonlinear, is_nonlinear=True)
-        worst = next((verdict for verdict in verdicts if verdict.status is status), None)
-        if worst is not None:
-            return worst
-    at_kink = any((sample.verdict == Verdict.KINK).any() for sample in judged.values())
-    met = any(pair.operations.on_kinks for pair in pairs.values())
-    return SingleOpVerdict(Status.PASSED, at_kink=at_kink or met)
-
-
-def are_right_alone(ops: Sequence[Operation] | None) -> bool:
-    """Whether each op's gradient is right by itself, at its own operating point.
-
-    Where elements meet in one output at a kink, as in a maximum of equal numbers, each may have a slope of
-    the function, and all of them together still be wrong. So they are moved together as well.
-    """
-    generator = np.random.default_rng(_SEED)
-    try:
-        return ops is not None and all(_is_right_alone(op, generator) for op in ops)
-    except (CaseFailedError, GradientFormError):
-        return False
-
-
-def _is_right_alone(op: Operation, generator: np.random.Generator) -> bool:
-    verdict = check_alone(op)
-    return verdict.status is Status.PASSED and (
-        not verdict.at_kink or _is_elementwise(op, generator) or _is_between_slopes(op, generator)
-    )
-
-
-def _is_between_slopes(op: Operation, generator: np.random.Generator) -> bool:
-    """Whether the gradient of each output lies between both sides' slopes when all inputs move at once.
-
-    That holds for each subgradient of a convex or concave function. Outputs that are too many to be looked at
-    one by one aren't known.
-    """
-    heights = [packed_size(info) for info in op.outputs]
-    if sum(heights) > _MOST_ROWS:
-        return False
-    rows = np.split(np.eye(sum(heights)), np.cumsum(heights)[:-1], axis=1)
-    gradients = op.joint_vjp(
-        {index: unpack(own, info) for index, (own, info) in enumerate(zip(rows, op.outputs, strict=True))}
-    )
-    points = [packed_point(op, input_index) for input_index in range(len(op.inputs))]
-    infos = [*op.inputs, *op.outputs]
-    step = coarsest(*[working_precision(op, info.dtype) for info in infos]).first_step
-    moves = [
-        generator.choice([-step, 0.0, step], (_MASKS, point.size)) * (1 + np.abs(point)) for point in points
-    ]
-    stacks = {
-        index: unpack(np.concatenate([point[np.newaxis], point + move, point - move]), info)
-        for index, (point, move, info) in enumerate(zip(points, moves, op.inputs, strict=True))
-    }
-    outputs = zip(op.evaluate(stacks), op.outputs, strict=True)
-    values = np.concatenate([pack(stack, info) for stack, info in outputs], axis=1)
-    sides = np.stack([values[1 : _MASKS + 1] - values[0], values[0] - values[_MASKS + 1 :]])
-    terms = [
-        move[:, np.newaxis] * pack(gradient, info)
-        for move, gradient, info in zip(moves, gradients, op.inputs, strict=True)
-        if gradient is not None
-    ]
-    claimed = np.sum([term.sum(axis=-1) for term in terms], axis=0)
-    slack = _NONLINEAR * (
-        np.abs(sides).max(axis=0) + np.sum([np.abs(term).sum(axis=-1) for term in terms], axis=0)
-    )
-    return bool(np.all((claimed >= sides.min(axis=0) - slack) & (claimed <= sides.max(axis=0) + slack)))
-
-
-def _is_elementwise(op: Operation, generator: np.random.Generator) -> bool:
-    """Whether no element of the only input moves another element of the only output, as far as was tried."""
-    if len(op.inputs) != 1 or len(op.outputs) != 1 or op.inputs[0].shape != op.outputs[0].shape:
-        return False
-    point = op.point[0]
-    moves = generator.choice([True, False], (_MASKS, *point.shape))
-    steps = generator.choice([-_MASKED, _MASKED], moves.shape) * (1 + np.abs(point))
-    (values,) = op.evaluate({0: point + np.where(moves, steps, 0.0)})
-    return bool(np.all(moves | (values == op.base_values[0])))
-
-
-def _case_of(op: Operation, method: str = "probe") -> Case:
-    """Return a case of the op's inputs, in which all but small pairs are probed: many ops are checked."""
-    return Case(
-        op="op",
-        name="alone",
-        dtype="float64",
-        arguments=tuple(
-            Argument(info.name, (InputSpec(info.name, info.dtype, info.shape),)) for info in op.inputs
-        ),
-        judging=Judging(method=method),
-    )
-
-
-def _verdict_on(pair: Pair, sample: PairSample) -> SingleOpVerdict:
-    if sample.is_right:
-        return SingleOpVerdict(Status.PASSED)
-    if not sample.is_wrong:
-        undecided = sample.reason[sample.verdict == Verdict.INCONCLUSIVE]
-        reason = sample.doubt or str(EXPLANATIONS[Reason(int(undecided[0]))])
-        return SingleOpVerdict(Status.INCONCLUSIVE, reason=reason)
-    # A Cholesky factor reads one triangle: its gradient is right for a matrix that stays symmetric.
-    if (
-        sample.is_whole
-        and _is_symmetric(pair.operations.declared.point[pair.input_index])
-        and hint_on_triangle(sample.analytic, sample.numeric, pair.input)
-    ):
-        return SingleOpVerdict(Status.INCONCLUSIVE, reason=_ONE_TRIANGLE)
-    return SingleOpVerdict(Status.MISMATCHED, _evidence(pair, sample))
-
-
-def _is_symmetric(matrix: Array) -> bool:
-    if matrix.ndim <= 1 or matrix.shape[-1] != matrix.shape[-2]:  # no square matrix
-        return False
-    # A product that makes a matrix symmetric does so only up to rounding, in float32 too.
-    difference = np.abs(matrix - np.conj(np.swapaxes(matrix, -1, -2)))
-    return bool(np.all(difference <= 1e-5 * np.max(np.abs(matrix), initial=0.0)))
-
-
-def _evidence(pair: Pair, sample: PairSample) -> str:
-    """Compare the gradient with differences, in words, and add a diagnosis."""
-    op, output, info = pair.operations.declared, pair.output, pair.input
-    if not sample.is_connected:
-        return f"its gradient for {info.name} is None, but {output.name} moves with it"
-    worst = _describe_worst(sample, output, info)
-    if not sample.is_whole:
-        return worst
-    point = PointData.of([info], [op.point[pair.input_index]], [output], [op.base_values[pair.output_index]])
-    return "; ".join([worst, *(hooks.ask("diagnose", [sample], output, info, [{}], [point]) or ())])
-
-
-def _describe_worst(sample: PairSample, output_info: TensorInfo, input_info: TensorInfo) -> str:
-    with np.errstate(invalid="ignore"):
-        error = np.abs(sample.analytic - sample.numeric)
-    error = np.where(sample.verdict == Verdict.MISMATCH, np.nan_to_num(error, nan=np.inf), -1.0)
-    row, column = (int(index) for index in np.unravel_index(int(np.argmax(error)), error.shape))
-    at_row, at_column = sample.place(row, column)
-    return (
-        f"at {name_element(at_row, output_info)} / {name_element(at_column, input_info)} it is "
-        f"{sample.analytic[row, column]:.6g}, differences give {sample.numeric[row, column]:.6g}"
-    )
-
-
-def _find_nonlinear(op: Operation, pairs: list[PairKey]) -> str:
-    """Return what the check of linearity says of the op's gradient; empty if it finds nothing.
-
-    The rows of large pairs are pulled back, too: only they show an upstream that is lost in a sum.
-    """
-    case = _case_of(op, method="auto")
-    rows = analytic_jacobians(case, op, pairs, guess_sparsities(case, op, pairs))
-    matrices = {key: matrix for key, matrix in rows.items() if matrix is not None}
-    pulled = pull_outputs(case, op, pairs, matrices, ["linearity"])
-    checks = check_linearity(UpstreamView(case, op, pulled))
-    return next((check.message for check in checks if check.status is Status.MISMATCHED), "")
-
 
 LISTED = 3  # ops in doubt that a sentence names
 
@@ -434,15 +209,6 @@ _CANCELLED = 1e-6
 _ROUNDINGS = 64.0
 # The most ops that are checked alone. A path with more in doubt has another fault than one wrong gradient.
 _MOST_ALONE = 64
-
-
-@dataclass(frozen=True)
-class OpOnPath:
-    """One op on the way."""
-
-    place: OpPlace  # the op's name, type and place
-    obstacle: str = ""  # why it can't be differenced by itself; empty where it can
-    fault: str = ""  # what is wrong with its gradient's shape or dtype; empty where nothing is
 
 
 class Probe(Protocol):

@@ -73,7 +73,7 @@ def command(
     start_tensorflow()
     with redirect_stdout(sys.stderr):  # what an imported module prints isn't part of the list
         from gradcheck_cli.features.coverage.registry_entries import read_gradients
-        from gradcheck_cli.tensorflow_backend.private.private_graphs import op_types
+        from gradcheck_cli.tensorflow_backend.op_types import every_op_type
 
         entries = read_gradients(modules)
     chosen = _choose(entries, pattern, statuses)
@@ -86,7 +86,7 @@ def command(
             else ""
         )
         click.echo(f"nothing matches{f' {pattern!r}' if pattern else ''}.{hint}", err=True)
-    _print(chosen, specs, form, len(op_types()))
+    _print(chosen, specs, form, len(every_op_type()))
 
 
 def _specs_by_name(folder: str) -> dict[str, list[str]]:

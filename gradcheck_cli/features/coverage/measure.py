@@ -85,17 +85,17 @@ def import_module(_tell: object, module: str, folders: Sequence[str]) -> tuple[s
     from gradcheck_cli.running.session import start_tensorflow
 
     start_tensorflow(threads=1)
-    from gradcheck_cli.tensorflow_backend import frames, startup
-    from gradcheck_cli.tensorflow_backend.binding import users_code
-    from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientLog, note_sites
+    from gradcheck_cli.tensorflow_backend import frames, startup, users_code
+    from gradcheck_cli.tensorflow_backend.registry import note_gradients
 
     sys.path[:0] = [folder for folder in folders if folder not in sys.path]
-    log, failure = GradientLog(), ""
-    try:
-        with startup.settings(), note_sites(log):
-            users_code.import_module(module)
-    except BaseException as error:  # noqa: BLE001 (a script without a guard may exit)
-        failure = frames.first_line(error)
+    failure = ""
+    with note_gradients() as log:
+        try:
+            with startup.settings():
+                users_code.import_module(module)
+        except BaseException as error:  # noqa: BLE001 (a script without a guard may exit)
+            failure = frames.first_line(error)
     return failure, tuple(site.as_run() for site in log.made)
 
 

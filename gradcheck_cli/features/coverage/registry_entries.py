@@ -10,11 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.tensorflow_backend import frames
-from gradcheck_cli.tensorflow_backend.binding import users_code
-from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
-from gradcheck_cli.tensorflow_backend.private.private_gradients import custom_gradient_under
-from gradcheck_cli.tensorflow_backend.registry import where
+from gradcheck_cli.tensorflow_backend import frames, op_types, registry, users_code
 
 # Packages whose custom gradients aren't the user's, though an import may load more of them.
 _NOT_THE_USERS = ("tensorflow", "keras", "tf_keras", "gradcheck_cli")
@@ -46,17 +42,17 @@ def read_gradients(modules: Sequence[str] = ()) -> tuple[GradientEntry, ...]:
     Raises:
         UsageError: a module can't be imported.
     """
-    registered = set(private_gradients.names_of_gradients())
-    entries = [_entry_of(name) for name in registered]
-    entries += [GradientEntry(name, "none") for name in private_graphs.op_types() - registered]
+    registered = registry.gradients()
+    entries = [_entry_of(*entry) for entry in registered.items()]
+    entries += [GradientEntry(name, "none") for name in op_types.every_op_type() - registered.keys()]
     entries.sort(key=lambda entry: (entry.name.lower(), entry.name))
     seen: set[int] = set()
     for name in modules:
         before = set(sys.modules)
         module = _import(name)
-        added = sorted(set(private_gradients.names_of_gradients()) - registered)
-        registered |= set(added)
-        new = {entry: _entry_of(entry, origin=name) for entry in added}
+        earlier, registered = registered, registry.gradients()
+        added = sorted(registered.keys() - earlier.keys())
+        new = {entry: _entry_of(entry, registered[entry], origin=name) for entry in added}
         # The status of an op type of a library that the module has loaded was "none" until now.
         entries = [entry for entry in entries if entry.name not in new]
         entries += new.values()
@@ -65,11 +61,10 @@ def read_gradients(modules: Sequence[str] = ()) -> tuple[GradientEntry, ...]:
     return tuple(entries)
 
 
-def _entry_of(name: str, origin: str = "tensorflow") -> GradientEntry:
-    function = private_graphs.registered_gradient(name)
+def _entry_of(name: str, function: object, origin: str = "tensorflow") -> GradientEntry:
     if function is None:
         return GradientEntry(name, "not differentiable", origin=origin)
-    return GradientEntry(name, "gradient", *where(function), origin)
+    return GradientEntry(name, "gradient", *registry.where(function), origin)
 
 
 def _import(name: str) -> ModuleType:
@@ -95,14 +90,14 @@ def _custom_gradients(modules: Iterable[ModuleType], origin: str, seen: set[int]
         if module.__name__.partition(".")[0] in _NOT_THE_USERS:
             continue
         for path, value in _attributes(module):
-            if id(value) in seen or custom_gradient_under(value) is None:
+            if id(value) in seen or not registry.has_custom_gradient(value):
                 continue
             seen.add(id(value))
             owner = sys.modules.get(str(getattr(value, "__module__", "")))
             # An attribute imported under another name has that name only here.
             home = owner if owner is not None and hasattr(owner, path.partition(".")[0]) else module
             target = f"{home.__name__}:{path}"
-            entries.append(GradientEntry(target, "custom_gradient", *where(value), origin))
+            entries.append(GradientEntry(target, "custom_gradient", *registry.where(value), origin))
     return sorted(entries, key=lambda entry: (entry.file, entry.line, entry.name))
 
 

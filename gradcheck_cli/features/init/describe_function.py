@@ -20,9 +20,8 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.init.candidates import TABLES, is_setting, setting
 from gradcheck_cli.features.init.draft import Draft, DraftInput
 from gradcheck_cli.spec.words import DTYPES
-from gradcheck_cli.tensorflow_backend.binding import users_code
-from gradcheck_cli.tensorflow_backend.private import private_state
-from gradcheck_cli.tensorflow_backend.private.private_gradients import custom_gradient_under
+from gradcheck_cli.tensorflow_backend import users_code
+from gradcheck_cli.tensorflow_backend.registry import has_custom_gradient
 
 # The usual names for the gradient of `name`, if it is defined beside it.
 _BESIDE = ("{}_grad", "{}_gradient", "grad_{}", "d{}", "d_{}", "{}_backward", "{}_vjp", "_{}_grad")
@@ -64,10 +63,10 @@ def describe(target: str, *, is_numpy: bool = False) -> Draft:
     if inspect.isclass(value):
         called = _call_of(value)
         keys["variables"] = True
-    elif isinstance(value, tf.Module) or private_state.is_layer(value):
+    elif isinstance(value, tf.Module) or users_code.is_layer(value):
         called = getattr(value, "call", None) or value
         keys["variables"] = True
-    elif product is None and not owner and custom_gradient_under(value) is None:
+    elif product is None and not owner and not has_custom_gradient(value):
         _add_gradient(target, name, keys, remarks, is_numpy=is_numpy)
     inputs, attrs = _arguments(called, is_method=bool(owner) or inspect.isclass(value))
     hints = _hints_of(called)
@@ -118,7 +117,7 @@ def _is_layer(kind: Any) -> bool:
 def _call_factory(value: Any) -> Any:
     """Return what a factory makes: a plain function with another inside that returns something callable."""
     code = getattr(value, "__code__", None)
-    if not inspect.isfunction(value) or code is None or custom_gradient_under(value) is not None:
+    if not inspect.isfunction(value) or code is None or has_custom_gradient(value):
         return None
     if not any(inspect.iscode(constant) for constant in code.co_consts):
         return None
@@ -181,7 +180,7 @@ def _arguments(function: Any, *, is_method: bool) -> tuple[list[DraftInput], dic
     names = [each.name for each in parameters]
     signature = getattr(function, "input_signature", None) or ()
     hints = {**_hints_of(function), **dict(zip(names, signature, strict=False))}
-    is_custom = custom_gradient_under(function) is not None
+    is_custom = has_custom_gradient(function)
     inputs: list[DraftInput] = []
     attrs: dict[str, Any] = {}
     for each in parameters:

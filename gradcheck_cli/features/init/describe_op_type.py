@@ -8,13 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.init.candidates import TABLES
 from gradcheck_cli.features.init.draft import Draft, DraftInput
 from gradcheck_cli.spec.words import DTYPES, VARYING_DTYPES
 from gradcheck_cli.spec.yaml_tree import as_flow
-from gradcheck_cli.tensorflow_backend.binding.flat_tensors import unknown_op_type
-from gradcheck_cli.tensorflow_backend.private import private_graphs
+from gradcheck_cli.tensorflow_backend import op_types
 
 LENGTH = 2  # of a list input
 _MOST_SETTINGS = 16  # attrs and dtypes that are tried together
@@ -29,9 +27,7 @@ def describe_op_type(op_type: str) -> tuple[list[Draft], str]:
     Raises:
         CaseFailedError: there is no such op type.
     """
-    definition = private_graphs.op_def(op_type)
-    if definition is None:
-        raise CaseFailedError("op_type", unknown_op_type(op_type))
+    definition = op_types.definition_of(op_type)
     return [_draft(definition, chosen) for chosen in _settings(definition)], _reason_unguessable(definition)
 
 
@@ -67,7 +63,7 @@ def _is_handle(argument: Any) -> bool:
 
 def _settings(definition: Any) -> list[dict[str, Any]]:
     """Return combinations of attrs, including dtypes of inputs, under the names of their attrs."""
-    inferred = private_graphs.inferred_attrs(definition)
+    inferred = op_types.inferred_attrs(definition)
     names, choices = [], []
     for attr in definition.attr:
         has_default = attr.HasField("default_value")
@@ -95,7 +91,7 @@ def _settings(definition: Any) -> list[dict[str, Any]]:
 
 def _draft(definition: Any, settings: dict[str, Any]) -> Draft:
     """Return the draft with these attrs; its inputs have no shapes yet."""
-    inferred = private_graphs.inferred_attrs(definition)
+    inferred = op_types.inferred_attrs(definition)
     kinds = {attr.name: attr for attr in definition.attr}
     defaults = {
         attr.name: _plain_default(attr.default_value)

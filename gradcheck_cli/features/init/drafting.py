@@ -145,8 +145,8 @@ def draft(target: str, may_try: MayTry = lambda _text: True) -> Drafted:
     """
     start_tensorflow()
     from gradcheck_cli.features.init.tryer import Tryer
-    from gradcheck_cli.tensorflow_backend.binding.users_code import importable
     from gradcheck_cli.tensorflow_backend.startup import settings
+    from gradcheck_cli.tensorflow_backend.users_code import importable
 
     with settings(), importable(str(Path.cwd())):
         if ":" not in target:

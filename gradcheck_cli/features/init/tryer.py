@@ -8,17 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import tensorflow as tf
-
 from gradcheck_cli import clock
 from gradcheck_cli.errors import CaseFailedError, GradcheckError
 from gradcheck_cli.features.init.candidates import BASES, TABLES, Says, choices_of_tensor, kind_of
 from gradcheck_cli.features.init.draft import Draft, DraftInput
 from gradcheck_cli.spec.load import load_mapping
 from gradcheck_cli.spec.values import draw_values
-from gradcheck_cli.tensorflow_backend import dtypes
-from gradcheck_cli.tensorflow_backend.binding.binder import Binder
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error, trace_function
+from gradcheck_cli.tensorflow_backend.openers import trace_alone
 
 MayTry = Callable[[str], bool]
 
@@ -230,16 +226,8 @@ class _Search:
         except GradcheckError:  # no spec may say so
             return False
         unknown = {self.order[position] for position in range(len(chosen), len(self.order))}
-        owners = [index for index, argument in enumerate(case.arguments) for _ in argument.tensors]
-        signature = [
-            tf.TensorSpec(None if owner in unknown else tensor.shape, tensor.dtype)
-            for tensor, owner in zip(case.tensors, owners, strict=True)
-        ]
         try:
-            self.traced = (
-                trace_function(lambda *tensors: Binder(case, str, ()).forward().call(*tensors), signature),
-                case,
-            )
+            self.traced = trace_alone(case, unknown), case
         except Exception as error:  # noqa: BLE001 (a refusal, of whatever kind)
             self._refuse(error, len(chosen))
             return False
@@ -257,14 +245,10 @@ class _Search:
             self.tryer.why_not = "it ends the process on some of the inputs that were tried"
             return False
         function, case = self.traced
-        values = [dtypes.narrow(draw_values.draw(case, tensor, 0), tensor.dtype) for tensor in case.tensors]
         try:
-            results = function(*map(tf.constant, values, (tensor.dtype for tensor in case.tensors)))
-        except Exception as error:  # noqa: BLE001 (a refusal, of whatever kind)
-            self._refuse(run_error(error, "forward"), len(chosen) + 1)
+            results = function([draw_values.draw(case, tensor, 0) for tensor in case.tensors])
+        except CaseFailedError as error:
+            self._refuse(error, len(chosen) + 1)
             return False
         # Some inputs may be whole numbers, but not all: there would be nothing to differentiate.
-        return any(
-            result.shape.num_elements() != 0 and not result.dtype.is_integer
-            for result in tf.nest.flatten(results)
-        )
+        return any(result.shape.num_elements() != 0 and not result.dtype.is_integer for result in results)

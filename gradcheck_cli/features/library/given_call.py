@@ -19,8 +19,8 @@ from gradcheck_cli.plain_files import short_path
 from gradcheck_cli.spec.case import Argument, Given, InputSpec, Source, matches
 from gradcheck_cli.spec.words import words_of_others
 from gradcheck_cli.tensorflow_backend import dtypes
-from gradcheck_cli.tensorflow_backend.binding.flat_tensors import NO_LABEL, leaves_of, unique
-from gradcheck_cli.tensorflow_backend.private import private_state
+from gradcheck_cli.tensorflow_backend.leaves import NO_LABEL, leaves_of, unique
+from gradcheck_cli.tensorflow_backend.users_code import is_layer
 
 _SHOWN = 4  # arguments that a message names
 _PARAMETERS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -155,7 +155,7 @@ def place_of(function: Callable[..., Any]) -> tuple[str, int]:
 
 def _code_owner(function: Any) -> Any:
     """Return the function whose code runs and whose parameters count: a layer's `call`, for example."""
-    if isinstance(function, tf.Module) or private_state.is_layer(function):
+    if isinstance(function, tf.Module) or is_layer(function):
         return getattr(function, "call", function)
     return getattr(function, "python_function", function)
 
@@ -180,7 +180,7 @@ def _require_callable_so(
     """
     signature = _signature(function)
     try:
-        if signature is not None and not private_state.is_layer(function):  # Keras adds arguments
+        if signature is not None and not is_layer(function):  # Keras adds arguments
             signature.bind(*args, **kwargs)
     except TypeError as error:
         hint = f"Options of gradcheck's are {', '.join(options)}; other keywords go to the function."

@@ -35,7 +35,7 @@ from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.numerics.problem import draw_eight_bits
 from gradcheck_cli.numerics.sampling import Moves
 from gradcheck_cli.results import CAUGHT, HIDES, LEFT_OPEN, MISSED, Mutant, PairResult, Status
-from gradcheck_cli.spec.case import Case, first_order_alone, rule_for
+from gradcheck_cli.spec.case import Case, first_order_alone, stated_rule
 from gradcheck_cli.spec.values.moves import MOVED, moves
 from gradcheck_cli.spec.words import CHECKS
 
@@ -150,7 +150,7 @@ class _Subject:
 
     def _is_zero(self, label: str) -> bool:
         """Whether the spec says that a gradient is zero: what is left of it is rounding."""
-        rule = rule_for(self.case.expected.pairs, label)
+        rule = stated_rule(self.case.expected.pairs, label)
         return rule is not None and rule.expect == "zero"
 
     def _shifts(self, pairs: Mapping[str, PairKey]) -> dict[PairKey, Shift]:
@@ -181,15 +181,16 @@ class _Subject:
             if tensor.symmetric
         }
         from gradcheck_cli.features.mutation.sites import sites_of, unseen_sites
+        from gradcheck_cli.tensorflow_backend.graph_view import ForwardGraph, has_graph
 
         seen = []
         beside = [MOVED] * any(map(moves, self.case.tensors))  # which a check looks at as well, if it can
         for sample in (*self.samples, *beside):
             with suppress(CaseFailedError), self.opener.at(sample):
                 op: Any = self.opener.open(Opening(sample))
-                if not hasattr(op, "traced"):  # only a graph shows them
+                if not has_graph(op):
                     return
-                seen.append(sites_of(op.traced, tuple(labels)))
+                seen.append(sites_of(ForwardGraph(op), tuple(labels)))
         for site in unseen_sites(seen):
             if site.corruption in corruptions:
                 for pair in sorted(site.pairs):

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend import dtypes, frames, graph_path
-from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
+from gradcheck_cli.tensorflow_backend import dtypes, frames
+from gradcheck_cli.tensorflow_backend.graph_view import ForwardGraph
 
 
 @dataclass(frozen=True)
@@ -93,24 +93,18 @@ class _Candidate(NamedTuple):
     input_index: int | None = None  # the index of the op's input whose gradient is concerned; `None` for all
 
 
-def sites_of(traced: TracedCase, pairs: Sequence[tuple[int, int]]) -> list[Site]:
-    """Return the sites of a traced forward, with what its point doesn't show at each.
+def sites_of(graph: ForwardGraph, pairs: Sequence[tuple[int, int]]) -> list[Site]:
+    """Return the sites of a forward, with what its point doesn't show at each.
 
     Args:
-        traced: the case, in its declared dtypes.
+        graph: the forward in its declared dtypes.
         pairs: the pairs of interest.
     """
-    outputs = traced.forward.outputs
-    ops_by_pair = {
-        (output, input_index): set(graph_path.ops_between(traced.starts(input_index), [outputs[output]]))
-        for output, input_index in pairs
-    }
-    fed = [tensor for input_index in range(traced.at.count) for tensor in traced.starts(input_index)]
-    moved = {id(output) for op in graph_path.ops_after(fed) for output in op.outputs} | {
-        id(tensor) for tensor in fed
-    }
+    ops_by_pair = {pair: set(graph.between(*pair)) for pair in pairs}
+    fed = graph.arguments
+    moved = graph.moved_by(fed)
     sizes = {size for tensor in fed for size in _sizes_of(tensor)}
-    behind = _behind_switches(outputs[0].graph)
+    behind = graph.behind_switches()
     candidates = [
         (op, candidate)
         for op in dict.fromkeys(op for ops in ops_by_pair.values() for op in ops)
@@ -118,15 +112,14 @@ def sites_of(traced: TracedCase, pairs: Sequence[tuple[int, int]]) -> list[Site]
         if behind.isdisjoint(tensor.op for tensor in candidate.tensors)
     ]
     tensors = list({id(tensor): tensor for _, own in candidates for tensor in own.tensors}.values())
-    fetched = traced.values_at_point(tensors)
-    values = {id(tensor): value for tensor, value in zip(tensors, fetched, strict=True)}
+    values = {id(tensor): value for tensor, value in zip(tensors, graph.values(tensors), strict=True)}
 
     def site_of(op: Any, candidate: _Candidate) -> Site:
         own = None if candidate.input_index is None else op.inputs[candidate.input_index]
         pairs_through_op = frozenset(
             pair
             for pair, ops in ops_by_pair.items()
-            if op in ops and (own is None or _moves(traced, pair[1], own))
+            if op in ops and (own is None or id(own) in graph.moved_by(graph.starts(pair[1])))
         )
         at_point = [values[id(tensor)] for tensor in candidate.tensors]
         unseen = tuple(words for words, shows in candidate.shows.items() if not np.any(shows(*at_point)))
@@ -156,21 +149,9 @@ def unseen_sites(points: Iterable[Sequence[Site]]) -> list[Site]:
     return [site for site in dict.fromkeys(merged) if site.unseen and site.pairs]
 
 
-def _behind_switches(graph: Any) -> set[Any]:
-    """Return the ops behind a `Switch` of TensorFlow 1; those on the side not taken have no value."""
-    switches = [op for op in graph.get_operations() if op.type in {"Switch", "RefSwitch"}]
-    return {*switches, *graph_path.ops_after(tensor for op in switches for tensor in op.outputs)}
-
-
 def _describe(op: Any) -> str:
     place = frames.place_in_users_code(op)
     return f"{op.type} '{op.name}'" + (f" at {place}" if place else "")
-
-
-def _moves(traced: TracedCase, input_index: int, tensor: Any) -> bool:
-    """Whether an input of the case moves a tensor."""
-    starts = traced.starts(input_index)
-    return any(start is tensor for start in starts) or tensor.op in graph_path.ops_after(starts)
 
 
 def _of_choices(op: Any, moved: set[int]) -> Iterator[_Candidate]:

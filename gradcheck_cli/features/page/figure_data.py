@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from gradcheck_cli import clock, hooks
-from gradcheck_cli.checking.ops.jacobian import packed_function, packed_point, working_precision
+from gradcheck_cli.checking.ops.jacobian import packed_point, working_precision
 from gradcheck_cli.checking.ops.operation import Float, GradientFormError, Opening, Operation, name_element
-from gradcheck_cli.checking.pairs.pair import Judged, PairSample
+from gradcheck_cli.checking.ops.space import function_between
+from gradcheck_cli.checking.pairs.pair import PairSample, PairVerdicts
 from gradcheck_cli.checking.verdicts.summary import RANK, Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
 from gradcheck_cli.numerics import Verdict
-from gradcheck_cli.numerics.problem import Domain, power_of_two, scales, step_to_both_sides
+from gradcheck_cli.numerics.problem import Room, power_of_two, scales, step_to_both_sides
 from gradcheck_cli.results import MOST_CELLS, Figure, HeatMap, Ladder, PairResult, Status
 from gradcheck_cli.running.session import open_pair
 from gradcheck_cli.spec.case import Case
@@ -40,7 +41,7 @@ def is_plain(pair: PairResult) -> bool:
     return pair.status is Status.SKIPPED or not pair.numbers.elements
 
 
-def figure_of(judged: Judged) -> Figure | None:
+def figure_of(judged: PairVerdicts) -> Figure | None:
     """Return a pair's figure without its ladder; `None` if none of its elements was judged."""
     candidates = [
         (_gravity(sample), index) for index, sample in enumerate(judged.samples) if sample.verdict.size
@@ -86,12 +87,12 @@ def ladder_of(case: Case, op: Operation, pair: tuple[int, int], sample: PairSamp
     precision = working_precision(op, op.inputs[input_index].dtype)
     scale = scales(point, tensor.scale).step[[column]]
     steps = power_of_two(scale)[:, None] * 0.25 ** np.arange(_RUNGS)
-    domain = Domain.around(point, *tensor.domain).take(np.array([column]))
+    domain = Room.around(point, *tensor.domain)[np.array([column])]
     moved = step_to_both_sides(point[[column]], steps, domain, precision)
     points = np.tile(point, (2 * _RUNGS + 1, 1))
     points[1 : _RUNGS + 1, column], points[_RUNGS + 1 :, column] = moved.up[0], moved.down[0]
     try:
-        values = packed_function(op, input_index, [output])(points)[:, row]
+        values = function_between(op, [input_index], [output])(points)[:, row]
     except (CaseFailedError, GradientFormError):
         return None
     up, down = moved.step_up[0], moved.step_down[0]
@@ -122,7 +123,7 @@ def _share(sample: PairSample) -> Float:
     return np.asarray(np.nan_to_num(share, nan=np.inf))
 
 
-def _heat_map(sample: PairSample, judged: Judged) -> HeatMap:
+def _heat_map(sample: PairSample, judged: PairVerdicts) -> HeatMap:
     rows, columns = sample.verdict.shape
     row_step, column_step = -(-rows // MOST_CELLS), -(-columns // MOST_CELLS)
     share = _share(sample)

@@ -24,7 +24,7 @@ from gradcheck_cli.reporting.terminal.pair_table import verdict_text
 from gradcheck_cli.results import FAILING, UNDECIDED, CaseResult, CheckResult, PairResult, Status
 from gradcheck_cli.running.session import check, run_case, start_tensorflow, user_code
 from gradcheck_cli.serial import plain
-from gradcheck_cli.spec.case import Case, PairRule, rule_for
+from gradcheck_cli.spec.case import Case, PairRule, stated_rule
 
 Matrix = npt.NDArray[np.inexact]
 
@@ -137,7 +137,7 @@ def pair_view(case: Case, label: str | None) -> PairView:
 
 def _rule_without_skip(case: Case, label: str) -> PairRule:
     """Return the spec's rule for a pair, without its `skip`."""
-    rule = rule_for(case.expected.pairs, label) or PairRule(label, "")
+    rule = stated_rule(case.expected.pairs, label) or PairRule(label, "")
     return replace(rule, glob=label, expect="" if rule.expect == _SKIP else rule.expect)
 
 

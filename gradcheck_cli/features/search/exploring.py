@@ -19,7 +19,7 @@ import numpy as np
 
 from gradcheck_cli import clock
 from gradcheck_cli.checking.check_case import check_case
-from gradcheck_cli.checking.ops.operation import GradientFormError, Opening, open_operations
+from gradcheck_cli.checking.ops.operation import GradientFormError, open_operations
 from gradcheck_cli.checking.pairs.pair import Rule
 from gradcheck_cli.checking.verdicts.chosen_points import failed_checks, least_share, with_notes, wrong_pairs
 from gradcheck_cli.checking.verdicts.summary import Findings
@@ -112,7 +112,7 @@ class Exploration:
         self.is_narrow = "float16" in {*inside, *(tensor.dtype for tensor in case.tensors)}
         # Where values are held, differences at another point are those of another function.
         self.may_compare = bool(self.mixed.differenced.size) and not self.first.facts.held_places
-        self.base: Sequence[Array] = self.first.traced.at.point
+        self.base: Sequence[Array] = self.first.point
         shares = (least_share(part.info.dtype) for part in self.mixed.differenced.parts)
         self.least = min(shares, default=0.0)  # the part of a slope that counts
         self.order = 1 if self.of is None else 2
@@ -141,10 +141,12 @@ class Exploration:
         Raises:
             CaseFailedError: a call raises.
         """
+        if not (self.mixed.moving or self.field.sides or self.field.calls_python):
+            return  # there are no sides, and no other points to look at
         for sample in samples:
             before = clock.now()
             with self.opener.at(sample):
-                looked = self.field.look(self.first.traced.at.stacked([sample]), [sample])
+                looked = self.field.look(self.opener.drawn(sample), [sample])
             self.each = clock.now() - before
             self.within |= looked.sides([0])
         self.field.seen |= self.within if self.is_tested else set()
@@ -258,7 +260,6 @@ class Exploration:
             pairs = wrong_pairs(findings, self.findings)
             own = {label: pairs[label] for label in pairs.keys() & self.labels}
             at_point = WrongPoint(point, findings, own)
-        self.opener.state.chosen.pop(_JUDGED + self.judged, None)
         return at_point
 
     def _move(self, wrong: WrongPoint) -> WrongPoint:
@@ -428,11 +429,6 @@ def check_at(
     Raises:
         CaseFailedError: the case can't be checked there.
     """
-    base: Any = opener.open(Opening(0))
-    opener.state.chosen[sample] = tuple(
-        np.asarray(point.get(input_index, value)) for input_index, value in enumerate(base.point)
-    )
-    for key in [key for key in opener.state.draws if key[0] == 0]:
-        opener.state.draws[sample, key[1]] = opener.state.draws[key]  # the draws are those of the first point
     case = first_order_alone(opener.case, frozenset(CHECKS) - checks)
-    return check_case(case, opener, [sample])
+    with opener.moved_to(point, sample):
+        return check_case(case, opener, [sample])

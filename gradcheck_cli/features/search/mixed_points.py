@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from gradcheck_cli.checking.ops.operation import TensorInfo, pack, packed_size, unpack
+from gradcheck_cli.checking.ops.operation import TensorInfo, packed_size
+from gradcheck_cli.checking.ops.space import Space
 from gradcheck_cli.spec.case import Case, InputSpec, kind_of
 from gradcheck_cli.spec.values.constraints import Interval, allowed_intervals, distribution_of, integer_ends
 from gradcheck_cli.spec.values.draw_values import draw
@@ -91,35 +92,32 @@ class FreeInputs:
     @property
     def size(self) -> int:
         """How many components there are."""
-        return sum(part.size for part in self.parts)
+        return self.space.size
+
+    @cached_property
+    def space(self) -> Space:
+        """The inputs as one vector."""
+        return Space({part.index: part.info for part in self.parts})
 
     def pack(self, points: Mapping[int, Array]) -> Array:
         """Turn stacks of inputs, (B, *shape) by index, into vectors, (B, size)."""
-        count = len(next(iter(points.values())))
-        own = [pack(points[part.index], part.info) for part in self.parts]
-        return np.concatenate([np.empty((count, 0)), *own], axis=1)
+        return self.space.pack(points) if self.parts else np.empty((len(next(iter(points.values()))), 0))
 
-    def unpack(self, vectors: Array, points: Mapping[int, Array]) -> dict[int, Array]:
+    def unpack(self, vectors: Array, points: Mapping[int, Array]) -> dict[int, Any]:
         """Turn vectors, (B, size), into stacks of inputs; those that may not be chosen are as in `points`."""
-        own = zip(self.parts, self.split(vectors), strict=True)
-        return {**points, **{part.index: unpack(components, part.info) for part, components in own}}
+        return {**points, **self.space.unpack(vectors)}
 
     def vector(self, point: Mapping[int, Array]) -> Array:
         """Turn one point into a vector, (size,)."""
-        own = self.pack({part.index: np.asarray(point[part.index])[None] for part in self.parts})
-        return np.asarray(own[0])
+        return self.space.pack_one(point)
 
     def at(self, vector: Array, point: Mapping[int, Array]) -> dict[int, Array]:
         """Turn a vector, (size,), into a point; inputs that may not be chosen are as in another one."""
         return {**point, **{index: stack[0] for index, stack in self.unpack(vector[None], {}).items()}}
 
-    def split(self, vectors: Array) -> list[Array]:
-        """Split vectors, (B, size), into each input's components."""
-        return np.split(vectors, np.cumsum([part.size for part in self.parts]), axis=1)[:-1]
-
     def each(self, vectors: Array, change: Callable[[FreeInput, Array], Array]) -> Array:
         """Return vectors with the components of each input changed."""
-        parts = zip(self.parts, self.split(vectors), strict=True)
+        parts = zip(self.parts, self.space.split(vectors), strict=True)
         return np.concatenate([vectors[:, :0], *(change(part, own) for part, own in parts)], axis=1)
 
     def clip(self, vectors: Array) -> Array:
@@ -133,12 +131,12 @@ class FreeInputs:
     @property
     def spreads(self) -> Array:
         """Each component's standard deviation, (size,)."""
-        return np.repeat([part.spread for part in self.parts], [part.size for part in self.parts])
+        return self.space.each([part.spread for part in self.parts])
 
     @property
     def middles(self) -> Array:
         """Each component's middle, (size,)."""
-        return np.repeat([part.middle for part in self.parts], [part.size for part in self.parts])
+        return self.space.each([part.middle for part in self.parts])
 
 
 def _free_input(index: int, tensor: InputSpec, far: float) -> FreeInput | None:
@@ -276,7 +274,7 @@ class MixedPoints:
         """
         farthest, size, name = _STATED, 0.0, ""
         for part in self.free.parts:
-            values = pack(np.asarray(point[part.index])[None], part.info)[0]
+            values = Space({part.index: part.info}).pack_one(point)
             distances = np.abs(values - part.middle) / part.spread
             is_special = np.isclose(values[:, None], self.specials, rtol=_ROUNDING, atol=0).any(axis=1)
             distances[is_special] = 0.0
@@ -396,7 +394,7 @@ def _tie(context: _Context, rows: Array) -> Array:
 def _repeat_rows(context: _Context, rows: Array) -> Array:
     """Make slices of an input along its first or last axis the same, or zero; inputs of one shape equal."""
     first = context.free.parts[0]
-    of_first = context.free.split(rows)[0][::3].copy()
+    of_first = context.free.space.split(rows)[0][::3].copy()
 
     def change(part: FreeInput, own: Array) -> Array:
         if len(part.info.shape) > 1:

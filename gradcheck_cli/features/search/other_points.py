@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from gradcheck_cli import clock
 from gradcheck_cli.checking.ops.operation import Opening
@@ -25,7 +24,6 @@ from gradcheck_cli.spec.values.arrays import as_lists
 from gradcheck_cli.spec.values.constraints import distribution_of
 from gradcheck_cli.spec.words import SOURCES
 from gradcheck_cli.spec.yaml_tree import as_flow
-from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.openers import GraphOpener, opener_of
 
 # Mixed points: if so many might take too long one by one, a first call shows how long a point takes. (What it
@@ -36,7 +34,7 @@ _SHARE, _LITTLE, _PYTHON = 0.4, 0.5, 2.5
 # Points of a batch that are judged, more where pairs are undecided: each costs about a third of a small case,
 # and of a large one, which takes so many seconds, as much as a sample point.
 _OFF, _OFF_OF_OPEN, _OFF_OF_LARGE, _LARGE = 3, 6, 1, 5.0
-_GRAPHS = frozenset({"graph", "dynamic"})  # modes in which branches are found
+_GRAPHS = frozenset({"graph", "dynamic"})  # modes with branches; XLA would compile each part of its own
 # A search.
 _BATCH, _PART = 256, 0.25  # points of a call, which takes at most this part of the time that is left
 
@@ -48,7 +46,7 @@ def choose_points(judged: OpenCase) -> None:
     refused = _explain_refusal(opener, findings) if seconds else ""
     if refused:
         findings.search, seconds = SearchResult(0.0, 0, 0, refused=refused), 0.0
-    if not _has_graph(first):
+    if first is None or opener.case.mode not in _GRAPHS:
         is_right = findings.pairs and all(pair.status in RIGHT for pair in findings.pairs)
         if first is not None and is_right and not _GRAPHS & set(opener.case.running.modes):
             findings.sides_unknown = f"not looked at in mode {opener.case.mode}: add mode graph"
@@ -68,11 +66,6 @@ def choose_points(judged: OpenCase) -> None:
         faults = "; ".join(exploration.excuse_faults())
         if faults:
             findings.checks = (*findings.checks, CheckResult("unreached", Status.MISMATCHED, faults))
-
-
-def _has_graph(first: Any) -> bool:
-    """Whether there is a graph to examine; XLA would compile each part of its own."""
-    return isinstance(first, GraphOperation) and not first.traced.trace_mode.compiled
 
 
 def _parts(exploration: Exploration, samples: Sequence[int]) -> Iterator[Exploration]:
@@ -151,7 +144,7 @@ def _explain_refusal(opener: GraphOpener, findings: Findings) -> str:
         return "it is wrong at a point of the spec already"
     if Status.PASSED not in statuses:
         return "none of its pairs was judged"
-    if not _has_graph(findings.first):
+    if opener.case.mode not in _GRAPHS:
         return f"points are looked at in graphs, and its mode is {opener.case.mode}"
     if not MixedPoints(opener.case).moving:
         is_written = all(SOURCES[tensor.source.kind].is_fixed for tensor in opener.case.tensors)

@@ -9,7 +9,6 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
@@ -21,8 +20,6 @@ from tensorflow.python.framework import func_graph, op_def_registry, ops, stack,
 from tensorflow.python.framework import tensor as tensor_module
 from tensorflow.python.ops import control_flow_util, gradients_util, resource_variables_toggle
 from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow_graphs
-
-from gradcheck_cli.tensorflow_backend.private.private_graphs import replace_attributes, subgraph_function
 
 _NUMBERS = itertools.count(1)
 # The value of each switch in TensorFlow 2, under which gradcheck itself runs.
@@ -116,10 +113,14 @@ def graph_scene(after: Scene) -> Scene:
     )
 
 
-def _replace_attribute(
-    home: Any, name: str, make: Callable[[Any], Any]
-) -> contextlib.AbstractContextManager[None]:
-    return replace_attributes(home, **{name: make(getattr(home, name))})
+@contextlib.contextmanager
+def _replace_attribute(home: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
+    original = getattr(home, name)
+    setattr(home, name, make(original))
+    try:
+        yield
+    finally:
+        setattr(home, name, original)
 
 
 def capture_values(value_of: Callable[[Any], Any]) -> contextlib.AbstractContextManager[None]:
@@ -242,13 +243,6 @@ def is_function_tensor(value: Any) -> bool:
         and not isinstance(value, ops.EagerTensor)
         and value.graph.building_function
     )
-
-
-def value_in_function(tensor: Any) -> Any:
-    """Evaluate a tensor of a function that is being traced; it must not depend on the arguments."""
-    graph = tensor.graph
-    with tf.init_scope():
-        return subgraph_function(SimpleNamespace(graph=graph), [], [tensor])()[0]
 
 
 def variable_of_handle(handle: Any) -> Any | None:

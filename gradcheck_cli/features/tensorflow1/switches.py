@@ -26,7 +26,8 @@ import tensorflow as tf
 from gradcheck_cli import hooks
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.tensorflow1 import private_v1
-from gradcheck_cli.tensorflow_backend.binding.users_code import seed_globals
+from gradcheck_cli.tensorflow_backend.graph_view import value_of
+from gradcheck_cli.tensorflow_backend.users_code import seed_globals
 
 _NEVER_SWITCH = {"tensorflow", "keras", "numpy"}  # nor do the standard library's modules
 # Functions are called from an eager context and read variables as resources, whatever their module asks for.
@@ -266,7 +267,7 @@ def _make_variable(make: Callable[..., Any], **keywords: Any) -> Any:
     name = str(keywords.get("name"))
     initial = keywords.get("initial_value")
     if private_v1.is_function_tensor(initial):
-        keywords["initial_value"] = private_v1.value_in_function(initial)
+        keywords["initial_value"] = value_of(initial)
     keywords["use_resource"] = True
     with seed_globals(zlib.crc32(name.encode())):  # the same in each process, whatever was made before
         variable = make(**keywords)

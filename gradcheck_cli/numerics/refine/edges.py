@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from gradcheck_cli.numerics.elements import Elements, PerElement
 from gradcheck_cli.numerics.precision import Float
 from gradcheck_cli.numerics.problem import Problem, power_of_two
-from gradcheck_cli.numerics.refine.series import ONE_SIDED, Elements, Series
+from gradcheck_cli.numerics.refine.series import ONE_SIDED, Series
 from gradcheck_cli.numerics.sampling import Sampler
 from gradcheck_cli.numerics.shared_limits import OF_SOME_OPERATIONS, OWN_ORDER, PATTERN
 
@@ -68,7 +69,7 @@ class Edge(IntEnum):
 
 
 @dataclass(frozen=True)
-class Departure:
+class Departure(PerElement):
     """How functions depart from their tangents, (e,) each: abruptly at these steps, if anywhere."""
 
     edge: np.ndarray  # of `Edge`
@@ -78,21 +79,18 @@ class Departure:
 
     @staticmethod
     def empty(size: int) -> Departure:
-        """Return departures that aren't known, to be filled by `put`."""
+        """Return departures that aren't known."""
         return Departure(np.full(size, Edge.NONE, np.int8), *(np.zeros(size) for _ in range(3)))
 
-    def put(self, which: np.ndarray, other: Departure) -> None:
-        """Overwrite some elements, in place."""
-        for field in fields(self):
-            getattr(self, field.name)[which] = getattr(other, field.name)
-
-    def take(self, which: np.ndarray) -> Departure:
-        """Return some elements."""
-        return Departure(*(getattr(self, field.name)[which] for field in fields(self)))
+    def without(self, which: np.ndarray) -> Departure:
+        """Return the same with some elements whose edges don't matter: they count as gradual."""
+        edge = self.edge.copy()
+        edge[which] = Edge.GRADUAL
+        return replace(self, edge=edge)
 
 
 @dataclass(frozen=True)
-class Stairs:
+class Stairs(PerElement):
     """Stairs, (e,) each, 0 where there are none.
 
     Risers that return f to where it was climb nothing: a box's two edges hide no slope. Even stairs hide the
@@ -106,11 +104,15 @@ class Stairs:
     least: Float  # the least that they may add to the slope of a tread
     most: Float  # the most
 
-    def refine(self, which: np.ndarray, other: Stairs) -> None:
-        """Take more risers, and what even stairs add, from another look at some elements, in place."""
-        self.risers[which] = np.maximum(self.risers[which], other.risers)
-        for mine, its in ((self.is_even, other.is_even), (self.least, other.least), (self.most, other.most)):
-            mine[which[other.is_even]] = its[other.is_even]
+    def refine(self, other: Stairs) -> Stairs:
+        """Return the same with more risers, and what even stairs add, from a look farther away."""
+        return replace(
+            self,
+            risers=np.maximum(self.risers, other.risers),
+            is_even=self.is_even | other.is_even,
+            least=np.where(other.is_even, other.least, self.least),
+            most=np.where(other.is_even, other.most, self.most),
+        )
 
 
 def find_departure(
@@ -162,7 +164,7 @@ def absorbed_slope(size: Float, unit: Float, step_scale: Float) -> Float:
 
 
 @dataclass(frozen=True)
-class Tread:
+class Tread(PerElement):
     """(e,) each: a slope, a bound on the error of a value, and the steps between which f leaves the slope.
 
     `is_bent` says for which elements f leaves its tangent before that.
@@ -173,10 +175,6 @@ class Tread:
     low: Float
     high: Float
     is_bent: np.ndarray
-
-    def take(self, which: np.ndarray) -> Tread:
-        """Return some elements."""
-        return Tread(*(getattr(self, field.name)[which] for field in fields(self)))
 
 
 def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: float) -> Stairs:
@@ -200,7 +198,7 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
         which, value_index = batch.among(owner)
         group, row = owner[which], elements.rows[which]
         on_sides = np.split(batch.values[value_index, :, row].T, 2)
-        for climb, sign, there, values in zip(climbs, (1.0, -1.0), grids, on_sides, strict=True):
+        for side, (sign, there, values) in enumerate(zip((1.0, -1.0), grids, on_sides, strict=True)):
             step = np.abs(there - x[:, None])[group].T
             base = batch.base[row]
             with np.errstate(all="ignore"):
@@ -215,7 +213,7 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
                 is_stair &= np.isfinite(height)
                 is_stair[is_stair] = _are_jumps(
                     sampler,
-                    elements.take(which[is_stair]),
+                    elements[which[is_stair]],
                     there[group[is_stair]],
                     (moved[:, is_stair], rise[:, is_stair]),
                     slope[which[is_stair]],
@@ -223,7 +221,7 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
                 is_stair |= ~np.isfinite(height)
                 riser = np.where(is_stair & (moved >= RISER * height), change, 0.0)
                 climbed = np.cumsum(riser, axis=0)
-                climb.put(which, sign * riser, step)
+                climbs[side] = climbs[side].put(which, _Climb.of(sign * riser, step))
                 width = np.maximum(step[0], step[1] - step[0])
                 hidden_here = np.where(is_stair, HIDDEN * height / width, 0.0)
             hidden[which] = np.fmax(hidden[which], np.where(np.isfinite(hidden_here), hidden_here, np.inf))
@@ -254,7 +252,7 @@ def _place_grids(
     start, stop = np.zeros(columns.size), np.zeros(columns.size)
     start[owner], stop[owner] = tread.low, tread.high
     distance = start[:, None] + (beyond * stop - start)[:, None] * np.linspace(0, 1, GRID)
-    x, room = problem.sampler.point[columns], problem.domain.take(columns)
+    x, room = problem.sampler.point[columns], problem.domain[columns]
     grids = []
     for sign, limit in ((1.0, room.above), (-1.0, room.below)):
         # A grid that the domain cuts short is finer; points that coincide would look like a tread.
@@ -265,7 +263,7 @@ def _place_grids(
 
 
 @dataclass(frozen=True)
-class _Climb:
+class _Climb(PerElement):
     """The risers of one side, (e,) each: how many, their heights, the first one's place, the gaps between."""
 
     count: np.ndarray
@@ -277,22 +275,25 @@ class _Climb:
 
     @staticmethod
     def empty(size: int) -> _Climb:
-        """Return a side without risers, to be filled by `put`."""
+        """Return a side without risers."""
         return _Climb(np.zeros(size), *(np.full(size, np.nan) for _ in range(5)))
 
-    def put(self, which: np.ndarray, riser: Float, step: Float) -> None:
-        """Fill in some elements: the risers, (points - 1, e), with 0 elsewhere, and the points' distances."""
+    @staticmethod
+    def of(riser: Float, step: Float) -> _Climb:
+        """Return the climb by risers, (points - 1, e), with 0 elsewhere, at points of these distances."""
         is_riser, cell = riser != 0, np.diff(step, axis=0)
         riser_at = np.where(is_riser, step[:-1] + 0.5 * cell, -np.inf)
         before = np.maximum.accumulate(riser_at, axis=0)[:-1]
         gap = riser_at[1:] - before
         is_gap = is_riser[1:] & np.isfinite(before)
-        self.count[which] = is_riser.sum(axis=0)
-        self.lowest[which] = np.where(is_riser, riser, np.inf).min(axis=0)
-        self.highest[which] = np.where(is_riser, riser, -np.inf).max(axis=0)
-        self.first[which] = np.where(is_riser, riser_at, np.inf).min(axis=0)
-        self.narrowest[which] = np.where(is_gap, gap - cell[1:], np.inf).min(axis=0)
-        self.widest[which] = np.where(is_gap, gap + cell[1:], 0.0).max(axis=0)
+        return _Climb(
+            count=is_riser.sum(axis=0),
+            lowest=np.where(is_riser, riser, np.inf).min(axis=0),
+            highest=np.where(is_riser, riser, -np.inf).max(axis=0),
+            first=np.where(is_riser, riser_at, np.inf).min(axis=0),
+            narrowest=np.where(is_gap, gap - cell[1:], np.inf).min(axis=0),
+            widest=np.where(is_gap, gap + cell[1:], 0.0).max(axis=0),
+        )
 
 
 def _combine_climbs(climbs: Sequence[_Climb], hidden: Float) -> tuple[np.ndarray, Float, Float]:

@@ -6,11 +6,12 @@ It confirms a verdict by ruling out stairs of rounding.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gradcheck_cli.numerics.differences import FirstPass
+from gradcheck_cli.numerics.elements import Elements, PerElement
 from gradcheck_cli.numerics.precision import (
     FLOAT64,
     Float,
@@ -23,6 +24,7 @@ from gradcheck_cli.numerics.problem import Problem, own_scale
 from gradcheck_cli.numerics.reasons import Reason, Verdict
 from gradcheck_cli.numerics.refine.edges import (
     BEYOND,
+    Departure,
     Edge,
     Stairs,
     Tread,
@@ -30,7 +32,7 @@ from gradcheck_cli.numerics.refine.edges import (
     find_departure,
     find_stairs,
 )
-from gradcheck_cli.numerics.refine.series import RATIO, Elements, sample
+from gradcheck_cli.numerics.refine.series import RATIO, Series, sample
 from gradcheck_cli.numerics.refine.slopes import Resolution, resolve, shows_kink
 from gradcheck_cli.numerics.shared_limits import (
     BOUND_PER_SIGMA,
@@ -92,40 +94,44 @@ def refine(problem: Problem, first: FirstPass, elements: Elements, analytic: Flo
     """
     rows, slots = elements.rows, elements.columns
     sampled = Elements(rows, np.broadcast_to(problem.table, problem.shape)[rows, slots])
-    resolution = Resolution.empty(rows.size)
     doubtful = _Doubtful(elements, sampled, analytic, first.trusted)
-    open_now = np.ones(rows.size, dtype=bool)
-    doubted = is_small = _is_small(problem)[sampled.columns]
-    is_rough = np.zeros(rows.size, dtype=bool)
-    refined: Refined | None = None
-    for this_round in (*_plan_rounds(problem), None):
-        if this_round is not None:
-            is_open = (
-                open_now | doubted if this_round.is_own else open_now & ~_is_settled(problem, resolution)
-            )
-            chosen = np.flatnonzero(is_open & this_round.is_for(resolution, sampled.columns))
-            if refined is not None and not chosen.size:
-                continue
-            is_rough |= _sample_into(problem, sampled, chosen, this_round, resolution)
-        is_spent = open_now & (this_round is None)
-        refined = _apply_tolerances(problem, doubtful, resolution, is_spent)
-        is_hidden = confirm(problem, sampled, refined, analytic)
-        is_hidden |= is_rough & (refined.verdict == Verdict.MISMATCH)
-        if is_hidden.any():
-            resolution.slope[is_hidden], resolution.uncertainty[is_hidden] = np.nan, np.inf
-            resolution.reason[is_hidden] = Reason.STAIRCASE
-            refined = _apply_tolerances(problem, doubtful, resolution, is_spent)
-        open_now = refined.verdict == Verdict.INCONCLUSIVE
-        is_small = is_small & (this_round is None or not this_round.is_own)
-        # Steps far beyond an input's own size may pass over a pole or a kink.
-        doubted = is_small & (refined.verdict == Verdict.MISMATCH)
-        # There may be a kink close to the point: closer still, one side's slope is the only one.
-        open_now |= resolution.is_kink
-        if not (open_now | doubted).any():
-            break
-    if refined is None:  # there is always a first round
-        raise AssertionError
-    return refined
+    resolution, nobody = Resolution.empty(rows.size), np.zeros(rows.size, dtype=bool)
+    is_rough, is_open = nobody, ~nobody
+    # Steps far beyond an input's own size may pass over a pole or a kink: what they show to be wrong is
+    # doubted until smaller ones show the same.
+    is_doubted = is_small = _is_small(problem)[sampled.columns]
+    for this_round in _plan_rounds(problem):
+        is_wanted = is_open | is_doubted if this_round.is_own else is_open & ~_is_settled(problem, resolution)
+        chosen = np.flatnonzero(is_wanted & this_round.is_for(resolution, sampled.columns))
+        if chosen.size:
+            resolution, rough = _sample(problem, sampled, chosen, this_round, resolution)
+            is_rough = is_rough | rough
+            refined = _decide_all(problem, doubtful, resolution, is_rough, nobody)
+            resolution = refined.resolution
+            is_small = is_small & (not this_round.is_own)
+            is_doubted = is_small & (refined.verdict == Verdict.MISMATCH)
+            # There may be a kink close to the point: closer still, one side's slope is the only one.
+            is_open = (refined.verdict == Verdict.INCONCLUSIVE) | resolution.is_kink
+            if not (is_open | is_doubted).any():
+                return refined
+    return _decide_all(problem, doubtful, resolution, is_rough, is_open)
+
+
+def _decide_all(
+    problem: Problem, doubtful: _Doubtful, resolution: Resolution, is_rough: np.ndarray, is_spent: np.ndarray
+) -> Refined:
+    """Decide the elements by what is known about them, unless stairs could undo the verdict.
+
+    Args:
+        is_rough: (e,) which elements can't be wrong, since larger steps show no slope of theirs.
+        is_spent: (e,) for which elements no round is left.
+    """
+    refined = _apply_tolerances(problem, doubtful, resolution, is_spent)
+    resolution, is_hidden = confirm(problem, doubtful.sampled, refined, doubtful.analytic)
+    is_hidden |= is_rough & (refined.verdict == Verdict.MISMATCH)
+    if not is_hidden.any():
+        return replace(refined, resolution=resolution)
+    return _apply_tolerances(problem, doubtful, resolution.hide(is_hidden), is_spent)
 
 
 def _plan_rounds(problem: Problem) -> Iterator[Round]:
@@ -165,48 +171,56 @@ def _is_settled(problem: Problem, resolution: Resolution) -> np.ndarray:
     return np.asarray(is_shown & (resolution.reason == Reason.STAIRCASE) & ~resolution.is_kink)
 
 
-def _sample_into(
+def _sample(
     problem: Problem, sampled: Elements, chosen: np.ndarray, this_round: Round, resolution: Resolution
-) -> np.ndarray:
+) -> tuple[Resolution, np.ndarray]:
     """Sample some elements, and keep the better of the old and the new result.
 
     Returns:
-        (e,) which are rough at the scale of their own input, as a remainder is by a tiny divisor: nothing
-        settles there, or only on an unclear slope amid noise far beyond rounding. Then what larger steps show
-        is no slope.
+        What is known now, and (e,) which elements are rough at the scale of their own input, as a remainder
+        is by a tiny divisor: nothing settles there, or only on an unclear slope amid noise far beyond
+        rounding. Then what larger steps show is no slope.
     """
     is_rough = np.zeros(sampled.rows.size, dtype=bool)
-    for series in sample(
-        problem, sampled.take(chosen), this_round.scale, this_round.exponents, this_round.depth
-    ):
+    for series in sample(problem, sampled[chosen], this_round.scale, this_round.exponents, this_round.depth):
         which = chosen[series.which]
-        new, old = resolve(series), resolution.take(which)
-        is_better = (new.uncertainty < old.uncertainty) | (
-            ~np.isfinite(old.uncertainty) & (np.isfinite(new.uncertainty) | (this_round.depth == 0))
-        )
-        with np.errstate(invalid="ignore"):
-            is_better &= ~new.is_flat & ~_is_settled(problem, old) | (old.reason != Reason.STAIRCASE)
-            is_clear = ~new.is_flat & (new.uncertainty <= KNOWN * np.abs(new.slope))
-            # Closer to a jump, rounding may hide it. Beside a jump, there is a clear slope or none.
-            is_better &= is_clear | new.is_flat | (old.reason != Reason.JUMP)
-            if this_round.is_own:  # the derivative is what the smaller steps show, if they show it clearly
-                rounding = OF_MANY_OPERATIONS * series.unit * np.maximum(np.abs(series.base), series.size)
-                is_noisy = np.maximum(series.noise, series.middle_noise) > rounding
-                is_rough[which] = ~is_clear & ~new.is_flat & (is_noisy | ~np.isfinite(new.uncertainty))
-            # A slope that changes from one step to the next, and is constant closer to the point, is no kink
-            # at this point. It isn't constant if both sides differ as before at the steps that show it.
-            width = KNOWN * (old.high - old.low)
-            is_straight = ~new.is_kink & (new.uncertainty <= width)
-            is_straight &= ~shows_kink(series, new.uncertainty, width)
-            # A function that doesn't move at all there is one side of a relu, or rounded: exp(x) - 1 is 0
-            # below 1e-16. It is rounded if neither side of the kink, nor what lies between them, is level.
-            is_straight &= ~new.is_flat | ((old.low <= width) & (old.high >= -width))
-            is_better = np.where(old.is_kink, is_straight, is_better)
         columns = sampled.columns[which]
         usual, own = problem.domain.fit(problem.step_scale)[columns], this_round.scale[columns]
-        new.depth[:] = this_round.depth + np.frexp(usual)[1] - np.frexp(own)[1]
-        resolution.put(which[is_better], new.take(is_better))
-    return is_rough
+        depth = this_round.depth + np.frexp(usual)[1].astype(np.int64) - np.frexp(own)[1]
+        new, old = resolve(series, depth), resolution[which]
+        is_clear = _is_clear(new)
+        if this_round.is_own:  # the derivative is what the smaller steps show, if they show it clearly
+            rounding = OF_MANY_OPERATIONS * series.unit * np.maximum(np.abs(series.base), series.size)
+            is_noisy = np.maximum(series.noise, series.middle_noise) > rounding
+            is_rough[which] = ~is_clear & ~new.is_flat & (is_noisy | ~np.isfinite(new.uncertainty))
+        gains = (new.uncertainty < old.uncertainty) | (
+            ~np.isfinite(old.uncertainty) & (np.isfinite(new.uncertainty) | (this_round.depth == 0))
+        )
+        leaves_stairs = ~new.is_flat & ~_is_settled(problem, old) | (old.reason != Reason.STAIRCASE)
+        # Closer to a jump, rounding may hide it. Beside a jump, there is a clear slope or none.
+        leaves_jump = is_clear | new.is_flat | (old.reason != Reason.JUMP)
+        is_better = np.where(old.is_kink, _is_off_kink(series, new, old), gains & leaves_stairs & leaves_jump)
+        resolution = resolution.put(which[is_better], new[is_better])
+    return resolution, is_rough
+
+
+def _is_clear(resolution: Resolution) -> np.ndarray:
+    """Say which elements have a slope that is certain to a tenth, (e,)."""
+    with np.errstate(invalid="ignore"):
+        return ~resolution.is_flat & (resolution.uncertainty <= KNOWN * np.abs(resolution.slope))
+
+
+def _is_off_kink(series: Series, new: Resolution, old: Resolution) -> np.ndarray:
+    """Say where smaller steps show that a kink isn't at the point: their slope doesn't change with the step.
+
+    It does if both sides differ as before at the steps that show it. A function that doesn't move at all is
+    one side of a relu, or rounded: exp(x) - 1 is 0 below 1e-16. It is rounded if neither side of the kink,
+    nor what lies between them, is level.
+    """
+    with np.errstate(invalid="ignore"):
+        width = KNOWN * (old.high - old.low)
+        is_straight = ~new.is_kink & (new.uncertainty <= width) & ~shows_kink(series, new.uncertainty, width)
+        return np.asarray(is_straight & (~new.is_flat | ((old.low <= width) & (old.high >= -width))))
 
 
 @dataclass(frozen=True)
@@ -280,7 +294,7 @@ FURTHEST = 31
 
 
 @dataclass(frozen=True)
-class _Claims:
+class _Claims(PerElement):
     """Elements, (e,), whose verdicts stairs could undo: which fail, their tolerances and gradients."""
 
     fails: np.ndarray
@@ -288,31 +302,33 @@ class _Claims:
     analytic: Float
 
 
-def confirm(problem: Problem, sampled: Elements, refined: Refined, analytic: Float) -> np.ndarray:
-    """Say which verdicts stairs could undo; record the edges and the noise seen in the resolution.
+def confirm(
+    problem: Problem, sampled: Elements, refined: Refined, analytic: Float
+) -> tuple[Resolution, np.ndarray]:
+    """Say which verdicts stairs could undo.
 
     Args:
         sampled: (e,) the elements, with columns of the point.
-        refined: what is known about them, with the verdicts so far; its resolution is changed in place.
+        refined: what is known about them, with the verdicts so far.
         analytic: (e,) the gradient under test.
 
     Returns:
-        (e,) whether stairs could undo the verdict.
+        What is known now, with the edges and the noise that were seen, and (e,) whether stairs could undo the
+        verdict.
     """
     rows, resolution, verdict = sampled.rows, refined.resolution, refined.verdict
-    departure = resolution.departure
     fails = verdict == Verdict.MISMATCH
     size = np.fmax(problem.size_of_terms[rows], resolution.value)
     absorbed = absorbed_slope(size, problem.unit[rows], problem.step_scale[sampled.columns])
     with np.errstate(invalid="ignore"):
         is_hidden = np.asarray(fails & resolution.is_flat & (np.abs(analytic) <= absorbed))
-    # A function that is straight as far as was seen may be on a tread. So may one whose right zero relies on
-    # flatness that wasn't seen as far as the first pass looked, or was seen only close to the point.
+    # A tread is straight. So a straight function may be on one; if its verdict is a pass, only where that
+    # rests on its being flat, or on steps close to the point.
     passes = verdict == Verdict.PASS
     on_trust = passes & ((resolution.is_flat & (analytic == 0)) | (resolution.depth > 0))
-    unseen = np.flatnonzero((fails | on_trust) & (departure.edge == Edge.NONE))
-    if unseen.size:
-        _look_further(problem, sampled, unseen, resolution, fails & resolution.is_flat)
+    unseen = np.flatnonzero((fails | on_trust) & (resolution.departure.edge == Edge.NONE))
+    departure = _look_further(problem, sampled, unseen, resolution, fails & resolution.is_flat)
+    bias = resolution.bias.copy()
     with np.errstate(all="ignore"):
         noise = np.maximum(OF_A_VALUE * problem.unit[rows], resolution.noise) * size
     claims = _Claims(fails, refined.allowed, analytic)
@@ -330,70 +346,67 @@ def confirm(problem: Problem, sampled: Elements, refined: Refined, analytic: Flo
                 departure.high[which],
                 departure.edge[which] == Edge.LATER,
             )
-            stairs = find_stairs(problem, sampled.take(which), tread, beyond)
+            stairs = find_stairs(problem, sampled[which], tread, beyond)
             uneven, further = np.arange(which.size), beyond
             while uneven.size:  # as far as x itself, at most
                 further *= RATIO
                 is_near = further * tread.high <= RATIO * problem.step_scale[sampled.columns[which]]
                 uneven = np.flatnonzero(fails[which] & (stairs.hidden > 0) & ~stairs.is_even & is_near)
                 if uneven.size:
-                    there = find_stairs(problem, sampled.take(which[uneven]), tread.take(uneven), further)
-                    stairs.refine(uneven, there)
-            is_undone = _is_undone(resolution, which, stairs, claims)
+                    there = find_stairs(problem, sampled[which[uneven]], tread[uneven], further)
+                    stairs = stairs.put(uneven, stairs[uneven].refine(there))
+            is_undone = _is_undone(tread, stairs, claims[which])
             is_hidden[which] |= is_undone
+            departure = departure.without(which[~is_undone])
             # Stairs are noise for the whole row.
             with np.errstate(all="ignore"):
                 relative = np.where(is_undone, stairs.height / np.abs(problem.value[rows[which]]), 0.0)
             relative = np.where(np.isfinite(relative), relative, 0.0)
-            resolution.bias[which] = np.maximum(resolution.bias[which], relative)
-    return is_hidden
+            bias[which] = np.maximum(bias[which], relative)
+    return replace(resolution, departure=departure, bias=bias), is_hidden
 
 
-def _is_undone(resolution: Resolution, which: np.ndarray, stairs: Stairs, claims: _Claims) -> np.ndarray:
-    """Say which verdicts these stairs could undo, (w,); note those that don't matter in `resolution`."""
-    fails, allowed, analytic = claims.fails, claims.allowed, claims.analytic
-    slope, departure = resolution.slope[which], resolution.departure
+def _is_undone(tread: Tread, stairs: Stairs, claims: _Claims) -> np.ndarray:
+    """Say which verdicts on treads these stairs could undo, (e,)."""
     with np.errstate(all="ignore"):  # a value that isn't finite is wrong on any stairs
-        more = analytic[which] - slope
+        more = claims.analytic - tread.slope
         explains = (more >= stairs.least) & (more <= stairs.most)
         # A single riser, however far one looks, is a jump of another kind: sign's at 0.
         explains &= stairs.risers > 1
         # A curve with a jump or two beside it is no staircase, unless the function is known to be one: of
         # round(x) * cos(x), the risers are few where the cosine passes 0.
-        is_bent = departure.edge[which] == Edge.LATER
-        is_climb = is_bent & (stairs.is_even | (stairs.risers >= PATTERN))
-        explains &= ~is_bent | is_climb | (explains & is_climb).any()
+        is_climb = tread.is_bent & (stairs.is_even | (stairs.risers >= PATTERN))
+        explains &= ~tread.is_bent | is_climb | (explains & is_climb).any()
         # The slope of a tread isn't the function's, even if the gradient equals it. A single riser may be a
         # jump at some distance, which doesn't concern this slope.
-        belies = (stairs.risers > 1) & (stairs.hidden > MARGIN * allowed[which])
-    is_undone = np.where(fails[which], explains, belies)
-    departure.edge[which[~is_undone]] = Edge.GRADUAL  # these stairs don't matter
-    return np.asarray(is_undone)
+        belies = (stairs.risers > 1) & (stairs.hidden > MARGIN * claims.allowed)
+    return np.where(claims.fails, explains, belies)
 
 
 def _look_further(
     problem: Problem, sampled: Elements, which: np.ndarray, resolution: Resolution, by_sides: np.ndarray
-) -> None:
-    """Find the edges of functions that are straight as far as was seen; there may be none.
+) -> Departure:
+    """Return the edges, also those of functions that are straight as far as was seen; there may be none.
 
     A flat function is followed further: the intermediate value that absorbs its movement may be far larger
     than x.
     """
-    reach = problem.working.ladder
+    departure, reach = resolution.departure, problem.working.ladder
+    if not which.size:
+        return departure
     top, step = reach.inner[-1], reach.inner[-1] - reach.inner[-2]
     groups = np.stack([resolution.depth[which], np.where(resolution.is_flat[which], FURTHEST, OUTER[-1])])
     for depth, furthest in np.unique(groups, axis=1).T:
         alike = which[(groups == [[depth], [furthest]]).all(axis=0)]
         rungs = tuple(range(top, int(furthest + depth) + 1, step))
         scale = problem.domain.fit(problem.step_scale)
-        for series in sample(problem, sampled.take(alike), scale, rungs, int(depth)):
+        for series in sample(problem, sampled[alike], scale, rungs, int(depth)):
             here = alike[series.which]
             noise = resolution.noise[here] * np.abs(series.base)
             slope, uncertainty = resolution.slope[here], resolution.uncertainty[here]
-            departure = find_departure(series, slope, uncertainty, noise, by_sides=by_sides[here])
-            resolution.departure.put(here, departure)
-    edge = resolution.departure.edge
-    edge[which[edge[which] == Edge.NONE]] = Edge.GRADUAL  # straight all the way
+            edges = find_departure(series, slope, uncertainty, noise, by_sides=by_sides[here])
+            departure = departure.put(here, edges)
+    return departure.without(which[departure.edge[which] == Edge.NONE])  # straight all the way
 
 
 # A pass needs an uncertainty near the tolerance; a mismatch needs an error far beyond both (`MARGIN`), at a

@@ -21,24 +21,13 @@ from math import factorial
 import numpy as np
 
 from gradcheck_cli.numerics.differences import Differences, Mask, Sides, differences
+from gradcheck_cli.numerics.elements import Elements, PerElement
 from gradcheck_cli.numerics.precision import Float
-from gradcheck_cli.numerics.problem import Domain, Problem, power_of_two, step_to_both_sides
+from gradcheck_cli.numerics.problem import Problem, Room, power_of_two, step_to_both_sides
 from gradcheck_cli.numerics.shared_limits import BOUND_PER_SIGMA
 
 # A chunk's arrays hold (steps, elements); this many elements at a time keep each near 10 MB.
 MAX_ELEMENTS = 50_000
-
-
-@dataclass(frozen=True)
-class Elements:
-    """Some elements of the Jacobian: (e,) each."""
-
-    rows: np.ndarray
-    columns: np.ndarray
-
-    def take(self, which: np.ndarray) -> Elements:
-        """Return some of them."""
-        return Elements(self.rows[which], self.columns[which])
 
 
 @dataclass(frozen=True)
@@ -92,7 +81,7 @@ def sample(
     reach = working.ladder
     columns, owner = np.unique(elements.columns, return_inverse=True)
     x = sampler.point[columns]
-    room = domain.take(columns)
+    room = domain[columns]
     step_scale = power_of_two(scale[columns]) * 2.0**-depth
     sentinels = reach.sentinels_at(depth, working)
     neighbours = step_to_both_sides(
@@ -157,7 +146,7 @@ def _insert_base(base: Float, others: Float, is_centred: np.ndarray) -> Float:
     )
 
 
-def _place_noise_points(problem: Problem, x: Float, scale: Float, room: Domain) -> tuple[Float, np.ndarray]:
+def _place_noise_points(problem: Problem, x: Float, scale: Float, room: Room) -> tuple[Float, np.ndarray]:
     """Place evenly spaced points near each x, twice: a few ulp apart, and at the lowest rungs' distance.
 
     Returns:
@@ -225,10 +214,12 @@ ONE_SIDED = RATIO
 # theory: 6.4 to 40 for 16. (empirical)
 WINDOW = 2.5
 LEVELS = 3
+# What is still to come of an error that falls from rung to rung, over what theory says. (empirical)
+STILL_TO_COME = 1.6
 
 
 @dataclass(frozen=True)
-class Settled:
+class Settled(PerElement):
     """(e,) each: the slope, a bound on its error (infinite where nothing settled), and the rungs used.
 
     `noise` is what noise of the values adds to that bound; the rest is truncation.
@@ -242,13 +233,7 @@ class Settled:
 
     def where(self, use_other: Mask, other: Settled) -> Settled:
         """Return these with some elements taken from another."""
-        return Settled(
-            np.where(use_other, other.slope, self.slope),
-            np.where(use_other, other.uncertainty, self.uncertainty),
-            np.where(use_other, other.rungs, self.rungs),
-            np.where(use_other, other.spread, self.spread),
-            np.where(use_other, other.noise, self.noise),
-        )
+        return self.put(use_other, other[use_other]) if use_other.any() else self
 
 
 @np.errstate(all="ignore")
@@ -284,7 +269,7 @@ def settle(  # noqa: PLR0913, PLR0917 (the ladder, and three choices of how to u
         moved = np.abs(np.diff(value, axis=0))  # moved[k]: between rungs k and k + 1
         blur = error[1:] + error[:-1]
         uncertainty = _truncation(moved, blur, growth, fall) + error[1:]
-        corrected = 1.5 * np.abs(plain[1:] - value[1:]) / growth  # what smaller rungs may still be off by
+        corrected = STILL_TO_COME * np.abs(plain[1:] - value[1:]) / growth  # what smaller rungs may be off by
         reach = uncertainty + corrected
         agrees = _agree_with_smaller(value[1:], reach, slope, noise_if_usable, sentinels + 1)
         # Of equal bounds, the smallest step's: argmin returns the first.
@@ -343,7 +328,7 @@ def _truncation(moved: Float, blur: Float, growth: float, fall: float) -> Float:
         above[:-1] = np.where(np.isfinite(before), np.maximum(above[:-1], before), above[:-1])
     ratio = below / above
     rest = np.where(is_quiet[:-1], 0.0, above * ratio / (1 - ratio))  # the remaining geometric series
-    share = 1.6 / (growth - 1) * (above + blur[1:])
+    share = STILL_TO_COME / (growth - 1) * (above + blur[1:])
     is_contracting = is_quiet[:-1] | (below * growth / 2 <= above)  # half of the theory's
     from_above = np.where(is_contracting, np.maximum(share, rest), np.inf)
     bound[:-1] = np.where(np.isfinite(from_above), from_above, bound[:-1])

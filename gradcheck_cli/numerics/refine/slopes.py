@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gradcheck_cli.numerics.differences import Differences, Mask
+from gradcheck_cli.numerics.elements import PerElement
 from gradcheck_cli.numerics.precision import FLOAT32, Float
 from gradcheck_cli.numerics.reasons import Reason
 from gradcheck_cli.numerics.refine.edges import Departure, find_departure
-from gradcheck_cli.numerics.refine.series import SAME_OVER_ORDERS, Series, Settled, settle
+from gradcheck_cli.numerics.refine.series import SAME_OVER_ORDERS, STILL_TO_COME, Series, Settled, settle
 from gradcheck_cli.numerics.shared_limits import (
     BOUND_PER_SIGMA,
     DIGITS,
@@ -34,7 +35,7 @@ _APART = 8.0
 
 
 @dataclass(frozen=True)
-class Resolution:
+class Resolution(PerElement):
     """What is known about some elements without their analytic values, (e,) each."""
 
     slope: Float  # the derivative; at a kink the mean of both sides
@@ -61,46 +62,46 @@ class Resolution:
 
     @staticmethod
     def empty(size: int) -> Resolution:
-        """Return an empty resolution, to be filled by `put`."""
-        none = np.full(size, np.nan)
-        false = np.zeros(size, dtype=bool)
+        """Return a resolution of which nothing is known."""
+        unknown, zero, none = np.full(size, np.nan), np.zeros(size), np.zeros(size, dtype=np.int64)
+        is_no = np.zeros(size, dtype=bool)
         return Resolution(
-            slope=none.copy(),
+            slope=unknown,
             uncertainty=np.full(size, np.inf),
-            low=none.copy(),
-            high=none.copy(),
-            is_kink=false.copy(),
-            is_flat=false.copy(),
+            low=unknown,
+            high=unknown,
+            is_kink=is_no,
+            is_flat=is_no,
             reason=np.full(size, Reason.UNRESOLVED, dtype=np.int8),
-            rungs=np.zeros(size, dtype=np.int64),
-            local_low=none.copy(),
-            local_high=none.copy(),
-            local_differs=false.copy(),
+            rungs=none,
+            local_low=unknown,
+            local_high=unknown,
+            local_differs=is_no,
             departure=Departure.empty(size),
-            noise=np.zeros(size),
-            bias=np.zeros(size),
-            value=np.zeros(size),
-            is_lost=false.copy(),
-            depth=np.zeros(size, dtype=np.int64),
+            noise=zero,
+            bias=zero,
+            value=zero,
+            is_lost=is_no,
+            depth=none,
         )
 
-    def put(self, which: np.ndarray, other: Resolution) -> None:
-        """Overwrite some elements, in place."""
-        self.departure.put(which, other.departure)
-        for name in _ARRAYS:
-            getattr(self, name)[which] = getattr(other, name)
-
-    def take(self, which: np.ndarray) -> Resolution:
-        """Return some elements."""
-        arrays = {name: getattr(self, name)[which] for name in _ARRAYS}
-        return Resolution(**arrays, departure=self.departure.take(which))
+    def hide(self, which: np.ndarray) -> Resolution:
+        """Return the same with no slope where stairs hide it, (e,)."""
+        return replace(
+            self,
+            slope=np.where(which, np.nan, self.slope),
+            uncertainty=np.where(which, np.inf, self.uncertainty),
+            reason=np.where(which, Reason.STAIRCASE, self.reason).astype(np.int8),
+        )
 
 
-_ARRAYS = [field.name for field in fields(Resolution) if field.name != "departure"]
+def resolve(series: Series, depth: np.ndarray) -> Resolution:
+    """Resolve some elements: test for a jump, then a kink, then a slope; noise last.
 
-
-def resolve(series: Series) -> Resolution:
-    """Resolve some elements: test for a jump, then a kink, then a slope; noise last."""
+    Args:
+        series: the samples.
+        depth: (e,) the powers of two by which their steps were divided.
+    """
     is_jump = find_jumps(series)
     settled, noise = _settle_louder(series, _settle_slope(series))
     kinks = find_kinks(series)
@@ -135,10 +136,10 @@ def resolve(series: Series) -> Resolution:
         local_differs=local_differs,
         departure=find_departure(series, slope, uncertainty + apart, noise),
         noise=relative,
-        bias=relative.copy(),
+        bias=relative,
         value=value,
         is_lost=~is_kink & np.isfinite(uncertainty) & (settled.noise > 0.5 * uncertainty),
-        depth=np.zeros(series.base.shape, dtype=np.int64),
+        depth=depth,
     )
 
 
@@ -244,15 +245,21 @@ def _explain_failure(series: Series) -> np.ndarray:
     return np.where(np.isfinite(series.base), reason, Reason.SINGULAR)
 
 
+# From one step to the next, at least a factor of four shorter, a slope that grows without bound grows by this
+# at least: as h^(-1/5) does, the derivative of x^(4/5). That is asked of the sentinels and four rungs, where
+# noise takes less than a third of the slope, and of two rungs in any case.
+STEEPER = 1.3
+DIVERGING_RUNGS = 4
+
+
 def _diverges(series: Series) -> Mask:
     """Say where slopes grow without bound as steps shrink, as at the end of a square root."""
-    at = series.at
+    at, count = series.at, series.sentinels + DIVERGING_RUNGS
     with np.errstate(all="ignore"):
-        size = np.abs(at.slope[: series.sentinels + 4])
-        noise = at.noise[: series.sentinels + 4]
-        is_lost = (noise[:-1] > 0.3 * size[:-1]) & ~at.is_flat[: size.shape[0] - 1]
-        grows = (size[:-1] > 1.3 * size[1:]) | is_lost
-        return np.asarray(grows.all(axis=0) & (size[-1] > 10 * noise[-1]) & (size[-2] > 10 * noise[-2]))
+        size, noise = np.abs(at.slope[:count]), at.noise[:count]
+        is_lost = (PATTERN * noise > size) & ~at.is_flat[: size.shape[0]]
+        grows = (size[:-1] > STEEPER * size[1:]) | is_lost[:-1]
+        return np.asarray(grows.all(axis=0) & (noise[-2:] < KNOWN * size[-2:]).all(axis=0))
 
 
 def _value_nearby(series: Series) -> Float:
@@ -290,7 +297,8 @@ def _local(series: Series, slope: Float) -> tuple[Float, Float, Mask]:
     at, element = series.at, np.arange(slope.size)
     with np.errstate(all="ignore"):
         is_apart = _have_two_slopes(at)
-        clear = np.where(np.abs(at.slope[0] - slope) > 3 * at.noise[0], 0, max(series.sentinels - 1, 0))
+        is_clear = np.abs(at.slope[0] - slope) > PATTERN * at.noise[0]
+        clear = np.where(is_clear, 0, max(series.sentinels - 1, 0))
         shortest = np.where(is_apart.any(axis=0), np.argmax(is_apart, axis=0), clear)
         which = np.where(series.unit > FLOAT32.unit_roundoff, shortest, clear), element
         differs, noise = is_apart[which], at.noise[which]
@@ -389,8 +397,8 @@ def _settle_side(series: Series, settled: Settled, slope: Float, smallest: np.nd
     column = np.arange(smallest.size)
     here, next_rung = slope[smallest, column], slope[smallest + 1, column]
     with np.errstate(all="ignore"):
-        # A tie at distance d reduces a slope by d / h: a third more than the next rung shows is still to
-        # come.
-        rough = 1.5 * np.abs(here - next_rung) + noise[smallest, column]
+        # A tie at distance d reduces a slope by d / h. The next rung is four times as far and shows three
+        # quarters of it: a third more is still to come.
+        rough = STILL_TO_COME * np.abs(here - next_rung) + noise[smallest, column]
     is_settled = settled.uncertainty < rough
     return np.where(is_settled, settled.slope, here), np.where(is_settled, settled.uncertainty, rough)

@@ -23,8 +23,7 @@ from gradcheck_cli import hooks
 from gradcheck_cli.checking.ops.operation import GradientFormError
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.case import Case, FunctionRef
-from gradcheck_cli.tensorflow_backend import dtypes, frames
-from gradcheck_cli.tensorflow_backend.binding import users_code
+from gradcheck_cli.tensorflow_backend import dtypes, frames, users_code
 from gradcheck_cli.tensorflow_backend.binding.flat_tensors import (
     call_with,
     code_of_reference,
@@ -34,10 +33,10 @@ from gradcheck_cli.tensorflow_backend.binding.flat_tensors import (
     require_order,
     takes_build_alone,
 )
-from gradcheck_cli.tensorflow_backend.binding.users_code import seed_globals
 from gradcheck_cli.tensorflow_backend.dtypes import as_list, shape_text
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_settings import bind_settings
+from gradcheck_cli.tensorflow_backend.users_code import seed_globals
 from gradcheck_cli.visible import count
 
 Shape = tuple[int | None, ...]

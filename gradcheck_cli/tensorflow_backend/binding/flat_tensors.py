@@ -8,13 +8,11 @@ the keys or fields of what is returned, its order and names are used.
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import inspect
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,9 +22,9 @@ from gradcheck_cli import visible
 from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.spec.case import Argument, Case, CodeUnderTest, Form, InputSpec, Source, matches
-from gradcheck_cli.tensorflow_backend import dtypes, frames
-from gradcheck_cli.tensorflow_backend.binding import users_code
+from gradcheck_cli.tensorflow_backend import dtypes, frames, op_types, users_code
 from gradcheck_cli.tensorflow_backend.dtypes import shape_text
+from gradcheck_cli.tensorflow_backend.leaves import NO_LABEL, Leaf, Part, leaves_of, parts_of, unique
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -335,9 +333,7 @@ def create_raw_op(case: Case, tensors: Sequence[Any]) -> list[Any]:
         CaseFailedError: of kind "op_type".
     """
     op_type = str(case.code.op_type)
-    definition = private_graphs.op_def(op_type)
-    if definition is None:
-        raise CaseFailedError("op_type", unknown_op_type(op_type))
+    definition = op_types.definition_of(op_type)
     expected = [argument.name for argument in definition.input_arg]
     own_names = _own_names(op_type, definition)
     actual = [own_names.get(argument.name, argument.name) for argument in case.arguments]
@@ -357,7 +353,7 @@ def create_raw_op(case: Case, tensors: Sequence[Any]) -> list[Any]:
             f"{', '.join(sorted(attr_names)) or 'none'}.",
         )
     values = {own_names.get(name, name): value for name, value in build_arguments(case, tensors).items()}
-    result = _apply(op_type, {**values, **attrs})
+    result = _apply(definition, {**values, **attrs})
     if isinstance(result, tf.Operation):
         raise CaseFailedError(
             "op_type", f"op_type {op_type} has no outputs: there is nothing to differentiate."
@@ -376,15 +372,16 @@ def _own_names(op_type: str, definition: Any) -> dict[str, str]:
     return {name: own_name for name, own_name in by_exported_name.items() if name not in own_names}
 
 
-def _apply(op_type: str, arguments: dict[str, Any]) -> Any:
+def _apply(definition: Any, arguments: dict[str, Any]) -> Any:
+    op_type = definition.name
     if not tf.executing_eagerly():
-        return private_graphs.apply_op(op_type, arguments)
+        return private_graphs.apply_op(definition, arguments, op_types.inferred_attrs(definition))
     exported = getattr(tf.raw_ops, op_type, None)
     if exported is None:
         raise CaseSkippedError(
             "mode", f"TensorFlow exports no Python function for op_type {op_type} that could run eagerly."
         )
-    return exported(**exported_names(private_graphs.op_def(op_type), exported, arguments))
+    return exported(**exported_names(definition, exported, arguments))
 
 
 def exported_names(definition: Any, exported: Any, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -394,7 +391,7 @@ def exported_names(definition: Any, exported: Any, arguments: dict[str, Any]) ->
     their order.
     """
     parameters = list(inspect.signature(exported).parameters)
-    inferred = private_graphs.inferred_attrs(definition)
+    inferred = op_types.inferred_attrs(definition)
     own_names = [arg.name for arg in definition.input_arg]
     own_names += [attr.name for attr in definition.attr if attr.name not in inferred]
     renamed = [name for name in own_names if name not in parameters]
@@ -403,13 +400,6 @@ def exported_names(definition: Any, exported: Any, arguments: dict[str, Any]) ->
         return arguments
     exported_name = dict(zip(renamed, names, strict=True))
     return {exported_name.get(name, name): value for name, value in arguments.items()}
-
-
-def unknown_op_type(op_type: str) -> str:
-    """Say that TensorFlow has no such op type, with the nearest ones."""
-    near = difflib.get_close_matches(op_type, sorted(private_graphs.op_types()), n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else " See 'gradcheck list --status all'."
-    return f"TensorFlow {tf.__version__} has no op type {op_type!r}.{hint}"
 
 
 def names(case: Case, count: int, returned_names: Sequence[str] = ()) -> list[str]:
@@ -499,27 +489,6 @@ def check_shapes(case: Case, output_names: Sequence[str], values: Sequence[np.nd
             )
 
 
-# Characters that a label such as dy/dx can't contain.
-NO_LABEL = re.compile(r"[\s/\[\]*?,:]+")
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """A leaf of a structure, and the path to it, such as `.loss` or `[0].h`."""
-
-    path: str
-    value: Any
-
-
-@dataclass(frozen=True)
-class _Part:
-    """One part of a structure: its key, if it has one, and what it adds to the path."""
-
-    key: str
-    step: str
-    value: Any
-
-
 def flat_outputs(case: Case, result: Any, role: str, names: list[str] | None = None) -> list[Any]:
     """Return what a function returned as a flat list of tensors, in the order of the spec's names.
 
@@ -547,18 +516,6 @@ def flat_arrays(case: Case, result: Any) -> Any:
     return result if is_flat else [leaf.value for leaf in _name_leaves(case, result, "forward")]
 
 
-def unique(names: Sequence[str], used: Collection[str] = ()) -> list[str]:
-    """Return the names, numbered where they are the same or used already."""
-    chosen: list[str] = []
-    for name in names:
-        candidate, count = name, 0
-        while candidate in used or candidate in chosen:
-            count += 1
-            candidate = f"{name}_{count}"
-        chosen.append(candidate)
-    return chosen
-
-
 def _tensor(leaf: Leaf, role: str, *, is_root: bool) -> Any:
     kind = type(leaf.value).__name__
     what = f"returned a {kind}" if is_root else f"{leaf.path} is a {kind}"
@@ -573,67 +530,6 @@ def _tensor(leaf: Leaf, role: str, *, is_root: bool) -> Any:
         ) from error
 
 
-# How a structure is split.
-
-
-def leaves_of(value: Any, path: str = "") -> list[Leaf]:
-    """Split a structure, including composite tensors; anything else is one leaf."""
-    parts = _parts(value)
-    if parts is None:
-        return [Leaf(path, value)]
-    return [leaf for part in parts for leaf in leaves_of(part.value, path + part.step)]
-
-
-def _parts(value: Any) -> list[_Part] | None:
-    """Return the parts of a structure that aren't None, in the order of tf.nest; `None` for anything else."""
-    parts = _all_parts(value)
-    return None if parts is None else [part for part in parts if part.value is not None]
-
-
-def _all_parts(value: Any) -> list[_Part] | None:
-    if isinstance(value, Mapping):
-        return [_keyed_part(key, value[key]) for key in _sort_keys(value)]
-    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-        return [_Part("", f"[{index}]", part) for index, part in enumerate(value)]
-    names = _field_names(value)
-    return None if names is None else [_keyed_part(name, getattr(value, name)) for name in names]
-
-
-def _field_names(value: Any) -> list[str] | None:
-    """Return the names of the attributes that hold the parts of an object, including composite tensors."""
-    fields: list[str] | None = None
-    if isinstance(value, tf.SparseTensor):
-        fields = ["indices", "values", "dense_shape"]
-    elif isinstance(value, tf.RaggedTensor):
-        fields = ["flat_values", "row_splits" if value.ragged_rank == 1 else "nested_row_splits"]
-    elif isinstance(value, tf.IndexedSlices):
-        fields = ["values", "indices", *(["dense_shape"] if value.dense_shape is not None else [])]
-    elif isinstance(value, tuple):  # a named tuple
-        fields = list(value._fields)  # type: ignore[attr-defined]
-    elif isinstance(value, tf.experimental.ExtensionType):
-        # TensorFlow's own attributes have this prefix.
-        fields = [name for name in vars(value) if not name.startswith("_tf_")]
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = [field.name for field in dataclasses.fields(value)]
-    elif hasattr(type(value), "__attrs_attrs__"):
-        fields = [field.name for field in type(value).__attrs_attrs__]
-    return fields
-
-
-def _sort_keys(value: Mapping[Any, Any]) -> list[Any]:
-    try:
-        return sorted(value)
-    except TypeError:  # keys of several kinds, which tf.nest refuses
-        return list(value)
-
-
-def _keyed_part(key: Any, value: Any) -> _Part:
-    if isinstance(key, int):
-        return _Part(str(key), f"[{key}]", value)
-    name = NO_LABEL.sub("_", str(key))
-    return _Part(name, f".{name}", value)
-
-
 # How leaves are named.
 
 
@@ -645,7 +541,7 @@ def _name_leaves(case: Case, result: Any, role: str) -> list[Leaf]:
             "outputs",
             f"{role}: must return tensors, but returned {type(result).__name__}; return each output.",
         )
-    parts = _parts(result) or []
+    parts = parts_of(result) or []
     spec_names = [output.name for output in case.outputs]
     if isinstance(result, list | tuple) and not hasattr(result, "_fields"):
         return _name_by_position(parts, leaves, spec_names, role)
@@ -672,7 +568,7 @@ def _name_leaves(case: Case, result: Any, role: str) -> list[Leaf]:
 
 
 def _name_by_position(
-    parts: Sequence[_Part], leaves: Sequence[Leaf], spec_names: Sequence[str], role: str
+    parts: Sequence[Part], leaves: Sequence[Leaf], spec_names: Sequence[str], role: str
 ) -> list[Leaf]:
     """Name the leaves of a list or tuple: by its elements, or each leaf by itself."""
     names = spec_names or (["y"] if len(parts) == 1 else [f"y{index}" for index in range(len(parts))])

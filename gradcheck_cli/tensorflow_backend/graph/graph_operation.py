@@ -45,6 +45,7 @@ class GraphFacts(OpFacts):
     traced: TracedCase = field(kw_only=True)
     runs: GraphRuns = field(kw_only=True)
     _stops: dict[int, list[Any]] = field(default_factory=dict, init=False)  # by output
+    _origins: dict[Any, Stop] = field(default_factory=dict, init=False)  # of ops
 
     # Its tensors.
 
@@ -134,7 +135,8 @@ class GraphFacts(OpFacts):
     def held_places(self) -> tuple[str, ...]:
         """The place of each `stop_gradient` that is held."""
         declared = self.traced.declared
-        stops = [stop for stop in _describe_stops(declared, declared.held_stops) if declared.holds(stop.key)]
+        described = self._describe_stops(declared, declared.held_stops)
+        stops = [stop for stop in described if declared.holds(stop.key)]
         return tuple(dict.fromkeys(stop.place for stop in stops))
 
     @property
@@ -170,7 +172,7 @@ class GraphFacts(OpFacts):
         stops = self._stops_before(opened, output)
         moved = graph_path.moved_by(opened.starts(input_index), (), stops=True) if stops else set()
         moving = [tensor for tensor in stops if id(tensor.op.inputs[0]) in moved]
-        return {stop.key: stop.place for stop in _describe_stops(opened, moving)}
+        return {stop.key: stop.place for stop in self._describe_stops(opened, moving)}
 
     def _stops_before(self, opened: TracedCase, output: int) -> list[Any]:
         """Return the tensors of the `stop_gradient`s that backpropagation meets and an output depends on."""
@@ -181,6 +183,14 @@ class GraphFacts(OpFacts):
             tensors = [op.outputs[0] for op in met if op in before]
             self._stops[output] = sorted(tensors, key=lambda tensor: str(tensor.name))
         return self._stops[output]
+
+    def _describe_stops(self, traced: TracedCase, tensors: Sequence[Any]) -> list[Stop]:
+        """Describe tensors of `stop_gradient`s, and all those in bodies as well."""
+        body_holds = traced.forward.held.body_holds
+        inner = [] if body_holds is None else [site.op for site in body_holds.stops]
+        ops = [*(tensor.op for tensor in tensors), *inner]
+        self._origins.update({op: Stop.of(op) for op in ops if op not in self._origins})
+        return [self._origins[op] for op in ops]
 
     def closed(self, output: int, input_index: int) -> list[str]:
         """Return the ops between an input and an output whose inner `stop_gradient` can't be held."""
@@ -240,13 +250,6 @@ class GraphFacts(OpFacts):
     def gradient_variables(self) -> tuple[str, ...]:
         """Names of the variables for which a custom gradient of the forward has gradients."""
         return tuple(plain_name(variable) for variable in self.traced.forward.gradient_variables)
-
-
-def _describe_stops(traced: TracedCase, tensors: Sequence[Any]) -> list[Stop]:
-    """Describe tensors of `stop_gradient`s, and all those in bodies as well."""
-    body_holds = traced.forward.held.body_holds
-    inner = [] if body_holds is None else [site.op for site in body_holds.stops]
-    return [Stop.of(op) for op in (*(tensor.op for tensor in tensors), *inner)]
 
 
 def _is_connected(traced: TracedCase, output: int, input_index: int) -> bool:

@@ -20,7 +20,6 @@ from gradcheck_cli.spec.values.moves import value_beside, variable_value
 from gradcheck_cli.tensorflow_backend import dtypes, frames
 from gradcheck_cli.tensorflow_backend.binding import flat_tensors
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder, Bound
-from gradcheck_cli.tensorflow_backend.binding.users_code import seed_globals
 from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.graph.second_order import Vjp
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
@@ -59,6 +58,7 @@ from gradcheck_cli.tensorflow_backend.twin.perturbing import (
     perturb_vjp,
 )
 from gradcheck_cli.tensorflow_backend.twin.widening import PIECES
+from gradcheck_cli.tensorflow_backend.users_code import seed_globals
 
 
 @dataclass
@@ -193,6 +193,8 @@ class CaseState:
     # the random draws by sample point, and by whether the reference draws them
     draws: dict[tuple[int, bool], Draws] = field(default_factory=dict)
     variables: tuple[Any, ...] = ()  # the variables among the inputs, in order
+    # the case without these inputs, where its forward was traced to find them
+    plain: TracedCase | None = None
     vjp: Vjp | None = None  # set where the case is the vjp of another
     twins: Twins = field(default_factory=Twins)  # the float64 twins of traces
     # what the case's gradients have written to, with the earlier values
@@ -501,6 +503,9 @@ class TracedCase:
             return self._trace_forward()
 
     def _trace_forward(self) -> ForwardTrace:
+        plain = self._plain
+        if plain is not None:
+            self.modified, self._names = plain.modified, plain._names
         binder = Binder(
             self.case,
             self.at.dtype_of,
@@ -515,11 +520,20 @@ class TracedCase:
         # A separate trace at another point must make draws of its own.
         at = self.at if self.graphs is not None else replace(self.at, sample=0)
         stops = self.holds_every_stop or bool(self.stops)
-        trace = trace_forward(self.subject(bound), stops=stops, seed=at.seed)
+        trace = trace_forward(
+            self.subject(bound), stops=stops, seed=at.seed, plain=None if plain is None else plain.forward
+        )
         role = "reference" if is_reference else "forward"
         names = flat_tensors.names(self.case, len(trace.dtypes), self._names)
         flat_tensors.check_dtypes(self.case, names, trace.dtypes, self.at.dtype_of, role)
         return trace
+
+    @property
+    def _plain(self) -> TracedCase | None:
+        """The same forward, as it was traced to find the variables that it uses; `None` if it wasn't."""
+        plain = self.state.plain
+        is_same = plain is not None and (plain.opening, plain.trace_mode) == (self.opening, self.trace_mode)
+        return plain if is_same and self.graphs is None and self.state.vjp is None else None
 
     @cached_property
     def vjp_trace(self) -> VjpTrace:
@@ -528,14 +542,18 @@ class TracedCase:
             return self.perturbed_vjp.trace
         if self.narrow is not None:
             return self.wide_vjp.trace
-        if self.graphs is not None and not self.anew and self._is_of_shapes(self.graphs):
-            return self.graphs.vjp_trace
+        earlier = (
+            self.graphs.vjp_trace if self.graphs is not None and self._is_of_shapes(self.graphs) else None
+        )
+        if earlier is not None and not self.anew:
+            return earlier
         trace = trace_vjp(
             self.subject(self.bound()),
             [self.trace_mode.shape(output.shape) for output in self.outputs],
             self.forward,
             self.opening,
             other_call=("run" if self._runs_beside else "traced") if self.anew else "",
+            earlier=earlier,
         )
         if not self.opening.is_reference:
             for site, output, input_index in trace.sites:

@@ -9,7 +9,7 @@ import contextlib
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -160,28 +160,20 @@ def op_types() -> frozenset[str]:
     return frozenset(definition.name for definition in definitions.op)
 
 
-def inferred_attrs(definition: Any) -> set[str]:
-    """Return the attrs of an OpDef that follow from the inputs."""
-    return {
-        name for arg in definition.input_arg for name in (arg.type_attr, arg.number_attr, arg.type_list_attr)
-    }
-
-
-def apply_op(op_type: str, arguments: Mapping[str, Any]) -> Any:
+def apply_op(definition: Any, arguments: Mapping[str, Any], inferred: Collection[str]) -> Any:
     """Create an op of any type in the current graph, with inputs and attrs by their OpDef names.
 
     `tf.raw_ops` lacks the op types that aren't exported; this has all. It also requires attrs that have a
-    default: `None` stands for the default. Attrs that follow from the inputs must be left out.
+    default: `None` stands for the default. Attrs that are `inferred` from the inputs must be left out.
     """
-    definition = op_def_registry.get(op_type)
-    inferred = inferred_attrs(definition)
     defaults = {
         attr.name: None
         for attr in definition.attr
         if attr.HasField("default_value") and attr.name not in inferred
     }
     # An op's name can't begin with an underscore, as some types do.
-    return op_def_library.apply_op(op_type, **{"name": op_type.lstrip("_"), **defaults, **arguments})
+    name = definition.name
+    return op_def_library.apply_op(name, **{"name": name.lstrip("_"), **defaults, **arguments})
 
 
 def is_pure(op: Any) -> bool:

@@ -59,12 +59,6 @@ def attribute_paths(module: tf.Module) -> dict[int, str]:
     return {id(variable): ".".join(map(str, path)) for path, variable in flat}
 
 
-def is_layer(value: Any) -> bool:
-    """Whether something is a layer or model of Keras, the installed one or the older `tf_keras`."""
-    kinds = (sys.modules.get("keras"), sys.modules.get("tf_keras"))
-    return any(kind is not None and isinstance(value, kind.layers.Layer) for kind in kinds)
-
-
 def keras_paths(layer: Any) -> dict[int, str]:
     """Return the path of each variable of a Keras layer, by `id` of TensorFlow's variable behind it."""
     variables = getattr(layer, "variables", ())

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import chain
 from typing import Any, Literal
 
 import tensorflow as tf
@@ -75,8 +76,6 @@ class ForwardTrace:
 
     def reads(self) -> list[list[Any]] | None:
         """Return the tensors that read each variable input; `None` if one is also used in another way."""
-        if self.has_effects:
-            return None
         uses = [[] if handle is None else handle.consumers() for handle in self.handles]
         if any(op.type != "ReadVariableOp" for consumers in uses for op in consumers):
             return None
@@ -96,19 +95,30 @@ class ForwardTrace:
         return self._parts[key][1]
 
 
-def trace_forward(subject: TraceSubject, *, stops: bool = True, seed: int = 0) -> ForwardTrace:
+def trace_forward(
+    subject: TraceSubject, *, stops: bool = True, seed: int = 0, plain: ForwardTrace | None = None
+) -> ForwardTrace:
     """Trace the forward; trace it again with functions inlined if something to hold is inside one.
 
     Args:
         stops: also open bodies that contain `stop_gradient`s, so that these can be held.
         seed: the graph's seed, so that its random ops draw the same numbers in every run of the command.
+        plain: a trace in which the variables aren't inputs yet, and whose graph is taken if it has them.
 
     Raises:
         CaseFailedError: what the forward raised, with the user's own frames.
     """
     trace = partial(_trace_once, subject, seed=seed)
-    with private_state.order_of_variables(lambda _: None):
-        function, graph_inputs, graph_outputs, backprop_starts = trace(contextlib.nullcontext())
+    if (
+        plain is not None
+        and not plain.held.inlined
+        and None not in handles(plain.function, subject.variables)
+    ):
+        function, graph_inputs, graph_outputs = plain.function, [*plain.inputs], [*plain.outputs]
+        backprop_starts = [*plain.backprop_starts]
+    else:
+        with private_state.order_of_variables(lambda _: None):
+            function, graph_inputs, graph_outputs, backprop_starts = trace(contextlib.nullcontext())
     inputs = subject.moving_tensors(function, graph_inputs)
     has_draws, has_stops = frozen.look_inside(function.graph, inputs, backprop_starts)
     body_holds = None
@@ -369,6 +379,7 @@ def trace_vjp(
     opening: Opening,
     *,
     other_call: OtherCall = "",
+    earlier: VjpTrace | None = None,
 ) -> VjpTrace:
     """Trace forward and vjp; each differentiable output has an upstream of its own.
 
@@ -380,6 +391,8 @@ def trace_vjp(
             takes what the last call kept, on `self` or in a variable, isn't the first call's then. The other
             call is only traced, or what it writes and the Python that it calls run before the gradient. The
             vjp of all outputs at once is left out.
+        earlier: a trace of the same. It is returned where the new one computes the same, as its functions are
+            prepared.
 
     Raises:
         CaseFailedError: what the gradient raised, or an override that no op on the path carries.
@@ -396,7 +409,7 @@ def trace_vjp(
     with private_state.order_of_variables(lambda _: None, reverse=opening.reversed):
         build = private_graphs.show_xla(passes.build) if subject.compiled else passes.build
         passes.graph.trace(build, [*upstreams, *subject.signature])
-    return passes.finish()
+    return earlier if earlier is not None and passes.are_as_in(earlier) else passes.finish()
 
 
 @dataclass
@@ -437,9 +450,9 @@ class _BackwardPasses:
                 private_gradients.count_gradients(self.seen, looked_up),
             ):
                 self.gradients[output_index] = self._pull([outputs[output_index]], chosen_inputs, [upstream])
+        self.values = [tf.identity(output) for output in outputs]
         if len(sources) > 1 and not self.other_call:
             self._pull_joint(outputs, chosen_inputs)
-        self.values = [tf.identity(output) for output in outputs]
         if len(sources) == 1:  # everything is needed: pruning would only copy the graph
             present = [gradient for gradient in self.gradients[sources[0]] if gradient is not None]
             if present:
@@ -459,7 +472,7 @@ class _BackwardPasses:
 
     def _call_elsewhere(self, inputs: Sequence[Any]) -> None:
         """Call the forward at other values. Nothing is asked of that call but what it leaves behind."""
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception), tf.name_scope("elsewhere"):
             self.graph.subject.bound.call(*map(dtypes.moved, inputs))
         if self.other_call == "run":
             self.graph.order.add()  # what the gradient reads, and the Python that it calls, come after
@@ -486,13 +499,28 @@ class _BackwardPasses:
         with tf.control_dependencies(branch.add()):  # what a gradient writes affects the next call
             return [None if gradient is None else tf.identity(gradient) for gradient in gradients]
 
+    def are_as_in(self, earlier: VjpTrace) -> bool:
+        """Whether an earlier trace has the same gradients, which compute the same."""
+        connected = {output: tuple(gradients) for output, gradients in self._by_output.items()}
+        parts = (self.graph.function, self._results), (earlier.whole.function, earlier.whole.results)
+        first, second = (graph_path.describe_part(function.graph, results) for function, results in parts)
+        return first == second and all(earlier.connected(output) == own for output, own in connected.items())
+
+    @property
+    def _by_output(self) -> dict[int, dict[int, Any]]:
+        """The existing gradients, by indices of the output and of the input."""
+        return {output: self._by_input(gradients) for output, gradients in self.gradients.items()}
+
+    @property
+    def _results(self) -> tuple[Any, ...]:
+        """The outputs, and every gradient."""
+        everything = (gradients.values() for gradients in self._by_output.values())
+        return (*self.values, *chain.from_iterable(everything))
+
     def finish(self) -> VjpTrace:
         """Split the graph into functions, one for each output, and return what it shows."""
         graph, whole = self.graph, self.graph.function
-        by_input = {
-            output_index: self._by_input(gradients) for output_index, gradients in self.gradients.items()
-        }
-        written = find_written(whole)
+        by_input, written = self._by_output, find_written(whole)
         is_whole = len(self.sources) == 1 and not (graph.draws or written or self.other_call)
         upstreams = dict(zip(self.sources, self.upstreams, strict=True))
 
@@ -513,7 +541,7 @@ class _BackwardPasses:
             for gradients in by_input.values()
             for input_index, gradient in gradients.items()
         ]
-        everything = [gradient for _, gradient in of_inputs]
+        everything = self._results[len(self.values) :]
         sites = _find_sites(
             self.ran, private_gradients.sites_inside(whole.graph), by_input, dict(enumerate(graph.inputs))
         )
@@ -535,7 +563,7 @@ class _BackwardPasses:
                 whole,
                 tuple(self.sources),
                 tuple(self.upstreams),
-                results=(*self.values, *everything),
+                results=self._results,
                 gradients=tuple(of_inputs),
                 forward_ops=frozenset(graph.forward_ops),
             ),

@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from gradcheck_cli.numerics import precision_of
+from gradcheck_cli.spec.words import DTYPE_KINDS
+
 # What only moves, chooses or copies numbers; what it returns was rounded when it was made.
 _EXACT = re.compile(
     r"Placeholder\w*|_?Arg|_Retval|Identity\w*|Snapshot|StopGradient|PreventGradient|CheckNumerics\w*|Reshape|Squeeze"
@@ -41,13 +44,12 @@ _OF_ONE = re.compile(r"LogSoftmax|(Sparse)?SoftmaxCrossEntropyWithLogits|Elu|Sel
 _APPROXIMATED = re.compile(r"Tanh|Sigmoid|Erfc?")
 # Exact if the result has few bits: sums of ones, squares of integers, a quotient of equal numbers.
 _WHOLE = re.compile(r"Sum|Mean|Prod|(Batch)?MatMul\w*|AddN|Sqrt|Pow|Cumsum|Range|LinSpace|Einsum|BiasAdd\w*")
+# The integers that floats are seen as, and how many bits their mantissas have.
 _BITS = {
-    tf.float64: (tf.int64, 53),
-    tf.float32: (tf.int32, 24),
-    tf.float16: (tf.int16, 11),
-    tf.bfloat16: (tf.int16, 8),
+    dtype: (tf.as_dtype(f"int{8 * dtype.size}"), int(-np.log2(precision_of(dtype.name).unit_roundoff)))
+    for dtype in map(tf.as_dtype, reversed(DTYPE_KINDS["floating"]))
 }
-NUMBERS = (*_BITS, tf.complex64, tf.complex128)
+NUMBERS = (*_BITS, *map(tf.as_dtype, DTYPE_KINDS["complex"]))
 # The variable that says which draw it is (0 moves nothing), and the first and last place that move.
 _DRAW = {"shared_name": "gradcheck_random_rounding", "dtype": tf.int64, "shape": [3]}
 ALL_PLACES = range(2**62)

@@ -8,7 +8,7 @@ their forwards do, and don't count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,10 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend.frames import place_of_branch
-from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
-from gradcheck_cli.tensorflow_backend.graph_path import ops_after, ops_before
-from gradcheck_cli.tensorflow_backend.private import private_graphs
-from gradcheck_cli.tensorflow_backend.private.private_graphs import CALLS
+from gradcheck_cli.tensorflow_backend.graph_view import BODIES, WholeGraph, ops_inside
 
 Array = np.ndarray[Any, Any]
 COMPARISONS = {
@@ -31,13 +28,6 @@ COMPARISONS = {
     "NotEqual": "!=",
     "LogicalAnd": "&",
     "LogicalOr": "|",
-}
-# The attrs that name an op's bodies.
-_BODIES = {
-    **dict.fromkeys(("While", "StatelessWhile"), ("body", "cond")),
-    **dict.fromkeys(("If", "StatelessIf"), ("then_branch", "else_branch")),
-    **dict.fromkeys(("Case", "StatelessCase"), ("branches",)),
-    **dict.fromkeys(CALLS, ("f",)),
 }
 TRUTH = ("true", "false")
 ROUNDS = ("no round", "one round", "more rounds")
@@ -97,11 +87,11 @@ class Watched:
         return [((self.key, name), own) for name, own in zip(self.kind.sides, rows, strict=True)]
 
 
-def find_branches(op: GraphOperation) -> tuple[list[Watched], set[str], list[float]]:
+def find_branches(graph: WholeGraph) -> tuple[list[Watched], set[str], list[float]]:
     """Find the branches on the way from what moves to the outputs and their gradients.
 
     Args:
-        op: at a point whose graphs serve all others.
+        graph: of an op at a point whose graphs serve all others.
 
     Returns:
         The branches; the ops with a body in which something branches; and the numbers, also in bodies.
@@ -109,61 +99,20 @@ def find_branches(op: GraphOperation) -> tuple[list[Watched], set[str], list[flo
     Raises:
         CaseFailedError: what is called raises.
     """
-    trace = op.traced.vjp_trace
-    graph = trace.whole
     branches: list[Watched] = []
     closed: set[str] = set()
     numbers: list[float] = []
-    if not graph.sources:
-        return branches, closed, numbers
-    names = {id(tensor): info.name for tensor, info in zip(trace.inputs, op.inputs, strict=False)}
-    names |= {
-        id(tensor): f"d{op.outputs[output_index].name}"
-        for tensor, output_index in zip(graph.upstreams, graph.sources, strict=True)
-    }
-    moving = _moving(graph.function.graph, [*trace.inputs, *graph.upstreams, *trace.held.draws])
-    for own in _needed_ops(graph.function.graph, graph.results):
-        part = "forward" if own in graph.forward_ops else "gradient"
-        watched = _watch(own, moving, names, part)
+    for own in graph.ops if graph.sources else ():
+        part = "forward" if graph.is_of_forward(own) else "gradient"
+        watched = _watch(own, graph.moving, graph.names, part)
         if watched is not None and len(branches) < _MOST_BRANCHES:
             branches.append(watched)
         numbers += _numbers_of(own)
-        for inner, inner_moving in _inside(own) if own in moving else ():
+        for inner, inner_moving in ops_inside(own) if own in graph.moving else ():
             numbers += _numbers_of(inner)
             if _watch(inner, inner_moving, {}, part) is not None:
                 closed.add(own.name)
     return branches, closed, numbers
-
-
-# Ops whose result is a shape, which is no value.
-_SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"})
-
-
-def _moving(graph: Any, inputs: Sequence[Any]) -> set[Any]:
-    """Return the ops of a graph whose results move with some inputs, including those of the inputs."""
-    shapes = [output for op in graph.get_operations() if op.type in _SHAPES for output in op.outputs]
-    return ops_after(inputs, shapes) | {tensor.op for tensor in inputs}
-
-
-def _needed_ops(graph: Any, results: Sequence[Any]) -> list[Any]:
-    needed = set(ops_before(results))
-    return [op for op in graph.get_operations() if op in needed]
-
-
-def _inside(op: Any) -> Iterator[tuple[Any, set[Any]]]:
-    """Yield the ops in the bodies of an op, with those there that arguments move.
-
-    None if the graph of a body isn't known or is compiled.
-    """
-    attrs = [op.get_attr(attr) for attr in _BODIES.get(op.type, ())]
-    functions = [function for attr in attrs for function in (attr if isinstance(attr, list) else [attr])]
-    for function in functions:
-        body = private_graphs.body_named(op.graph, function.name)
-        if body is not None:
-            moving = _moving(body, body.inputs)
-            for inner in _needed_ops(body, body.outputs):
-                yield inner, moving
-                yield from _inside(inner)
 
 
 def _watch(op: Any, moving: set[Any], names: Mapping[int, str], part: str) -> Watched | None:
@@ -195,7 +144,7 @@ def _kind_of(op: Any) -> Kind | None:
             lambda index: [np.where((index < 0) | (index > last), last, index) == side for side in sides],
         )
     kind = KINDS.get(op.type)
-    if kind is None or kind.is_output or op.type in _BODIES:
+    if kind is None or kind.is_output or op.type in BODIES:
         return kind
     deciding = [op.inputs[index].dtype for index in kind.inputs]
     return kind if all(dtype.is_floating or dtype == tf.bool for dtype in deciding) else None
@@ -212,7 +161,7 @@ def _describe_branch(op: Any, kind: Kind, names: Mapping[int, str]) -> str:
     """Describe what an op branches on: a condition, or the function and its arguments."""
     if kind.sides == ROUNDS:
         return "loop"
-    if op.type in _BODIES or kind.sides == TRUTH:
+    if op.type in BODIES or kind.sides == TRUTH:
         text = _describe_tensor(op.outputs[0] if kind.is_output else op.inputs[0], names, 3)
     else:
         arguments = (_describe_tensor(op.inputs[index], names, 2) for index in kind.inputs)

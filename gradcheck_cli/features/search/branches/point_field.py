@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -17,7 +17,6 @@ from types import CodeType
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import Operation, pack
 from gradcheck_cli.errors import CaseFailedError
@@ -25,12 +24,7 @@ from gradcheck_cli.features.search.branches.graph_branches import ROUNDS, Key, S
 from gradcheck_cli.features.search.branches.python_branches import constants_in, python_sides, watch_python
 from gradcheck_cli.features.search.mixed_points import FreeInputs
 from gradcheck_cli.gate import Branch
-from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES
-from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
-from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched
-from gradcheck_cli.tensorflow_backend.graph_path import ops_before
-from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_shapes, run_error
+from gradcheck_cli.tensorflow_backend.graph_view import WholeGraph
 
 Array = np.ndarray[Any, Any]
 Points = Mapping[int, Array]  # input number -> (B, *shape); other inputs stay at the base point
@@ -62,7 +56,7 @@ _LARGEST = 2**22  # elements fetched at all points of one call together: 32 MiB
 class PointsSeen:
     """What was seen at some points."""
 
-    op: GraphOperation
+    op: Operation
     points: Points
     taken: Mapping[Side, Array]  # where each side is taken, (B,) of booleans
     is_finite: Array  # (B,) whether every output is finite
@@ -86,7 +80,7 @@ class PointsSeen:
 class PointField:
     """Looks at points, and keeps which sides were tested."""
 
-    def __init__(self, op: GraphOperation, formula: GraphOperation) -> None:
+    def __init__(self, op: Any, formula: Any) -> None:
         """Find the branches.
 
         Args:
@@ -96,14 +90,14 @@ class PointField:
         Raises:
             CaseFailedError: a call raises.
         """
-        self._op = formula
+        self._op, self._graph = formula, WholeGraph(formula)
         # The Python code that has run, with what it reads from outside.
         self._codes: dict[CodeType, list[Any]] = {}
         self.seen: set[Side] = set()  # the sides at which the gradient was tested
-        self._watched, closed, self._numbers = find_branches(op)
+        self._watched, closed, self._numbers = find_branches(WholeGraph(op))
         if formula is not op:
-            twin = formula.traced.vjp_trace.whole.function
-            self._watched = [replace(own, tensors=twin.tensors(own.tensors)) for own in self._watched]
+            wide = self._graph.wide
+            self._watched = [replace(own, tensors=wide(own.tensors)) for own in self._watched]
         # Why some branches can't be looked at; empty if all can.
         self.unknown = f"not looked at inside {', '.join(sorted(closed))}" if closed else ""
 
@@ -143,10 +137,10 @@ class PointField:
 
     # Looking at points.
 
-    @cached_property
+    @property
     def calls_python(self) -> bool:
         """Whether the forward or the gradient calls Python code of the user's."""
-        return any(op.type in PY_FUNC_TYPES for op in ops_before(self._op.traced.vjp_trace.whole.results))
+        return self._graph.calls_python
 
     @property
     def most(self) -> int:
@@ -164,7 +158,7 @@ class PointField:
             points: the inputs that differ, (B, *shape) each.
             seeds: a number for each point; together they are the seed of the upstreams.
         """
-        graph = self._op.traced.vjp_trace.whole
+        graph = self._graph
         if not graph.sources:  # no gradient, so nothing to see
             return PointsSeen(self._op, points, {}, np.ones(len(seeds), bool), [], [], [])
         infos = [self._op.outputs[output_index] for output_index in graph.sources]
@@ -177,14 +171,8 @@ class PointField:
             if value.dtype.kind in "fc":
                 is_finite &= np.isfinite(value).reshape(len(seeds), -1).all(axis=1)
         outputs = [results[output_index] for output_index in graph.sources]
-        gradients = list(zip(self._pulled, results[count:], strict=True))
+        gradients = list(zip(graph.pulled, results[count:], strict=True))
         return PointsSeen(self._op, points, taken, is_finite, outputs, upstreams, gradients)
-
-    @property
-    def _pulled(self) -> list[int]:
-        """The input of each gradient: the gradients of all outputs, one after the other."""
-        trace = self._op.traced.vjp_trace
-        return [input_index for output in trace.whole.sources for input_index in trace.connected(output)]
 
     def _look(self, points: Points, upstreams: Sequence[Array]) -> tuple[list[Array], dict[Side, Array]]:
         """Return the results, (B, ...) each, and the sides taken at each point; NaN where a call raises."""
@@ -193,7 +181,7 @@ class PointField:
             with suppress(CaseFailedError):
                 return self._call(points, upstreams)
         if count == 1:
-            inputs = [self._op.inputs[input_index] for input_index in self._pulled]
+            inputs = [self._op.inputs[input_index] for input_index in self._graph.pulled]
             return [np.full((1, *info.shape), np.nan) for info in (*self._op.outputs, *inputs)], {}
         looked = [
             self._look({i: stack[row] for i, stack in points.items()}, [stack[row] for stack in upstreams])
@@ -204,20 +192,11 @@ class PointField:
         return results, {side: np.concatenate([own.get(side, none) for _, own in looked]) for side in sides}
 
     def _call(self, points: Points, upstreams: Sequence[Array]) -> tuple[list[Array], dict[Side, Array]]:
-        first = len(upstreams)
-        batch = {first + index: stack for index, stack in points.items()} | dict(enumerate(upstreams))
         in_python: set[Side] = set()
-        try:
-            with watch_python(self._codes, in_python) if self.calls_python else nullcontext():
-                fetched = self._run(batch, 1)
-        except tf.errors.OpError as error:
-            raise run_error(error, "gradient") from error
-        # Upstreams have the shapes of the outputs at the base point.
-        values = dict(zip(map(id, self._fetches), fetched, strict=True))
-        results = [values[id(tensor)] for tensor in self._op.traced.vjp_trace.whole.results]
-        outputs = self._op.outputs
-        require_shapes((value.shape[1:] for value in results[: len(outputs)]), outputs)
-        count = len(next(iter(batch.values())))
+        watching = watch_python(self._codes, in_python) if self.calls_python else None
+        values = self._graph.values(points, upstreams, self._fetches, watching)
+        results = [values[id(tensor)] for tensor in self._graph.results]
+        count = len(next(iter((*points.values(), *upstreams))))
         taken = {side: np.ones(count, bool) for side in in_python}
         for watched in self._watched:
             for side, is_taken in watched.sides_taken(values):
@@ -225,18 +204,9 @@ class PointField:
         return results, taken
 
     @cached_property
-    def _run(self) -> Batched:
-        """What gives the fetched tensors' values: it takes upstreams of all outputs, then arguments."""
-        trace = self._op.traced.vjp_trace
-        feeds = [*trace.whole.upstreams, *trace.inputs, *trace.held.draws]
-        function = subgraph_function(trace.whole.function, feeds, self._fetches)
-        return self._op.runs.batched_gradient(function, trace.whole.sources)
-
-    @cached_property
     def _fetches(self) -> list[Any]:
         branching = [tensor for watched in self._watched for tensor in watched.tensors]
-        every = [*self._op.traced.vjp_trace.whole.results, *branching]
-        return list({id(tensor): tensor for tensor in every}.values())
+        return list({id(tensor): tensor for tensor in (*self._graph.results, *branching)}.values())
 
 
 @dataclass(frozen=True)
@@ -331,7 +301,9 @@ def _compare(
 
 def _pull_back(looked: PointsSeen, free: FreeInputs, distance: Array) -> tuple[Array, Array, Array]:
     """Return the change over a distance by the gradients, the size of its terms, and where all are finite."""
-    own = {part.index: (part, moves) for part, moves in zip(free.parts, free.split(distance), strict=True)}
+    own = {
+        part.index: (part, moves) for part, moves in zip(free.parts, free.space.split(distance), strict=True)
+    }
     analytic, size = np.zeros((2, len(distance)))
     is_whole = np.ones(len(distance), bool)
     for input_index, gradient in looked.gradients:

@@ -11,22 +11,22 @@ import dis
 import functools
 import linecache
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
 from gradcheck_cli.features.search.branches.graph_branches import TRUTH, Key, Side, shorten
 from gradcheck_cli.plain_files import is_users, short_path
-from gradcheck_cli.tensorflow_backend.private.private_graphs import around_python_calls
 
 _RAISED = ("raised", "not raised")
 
 
-@contextmanager
-def watch_python(codes: dict[CodeType, list[Any]], taken: set[Side]) -> Iterator[None]:
-    """Note which way jumps go in the user's functions that TensorFlow calls meanwhile.
+def watch_python(
+    codes: dict[CodeType, list[Any]], taken: set[Side]
+) -> Callable[[], AbstractContextManager[None]]:
+    """Return what notes, around a call of one of the user's functions, which way jumps go in it.
 
     TensorFlow calls them in its own threads, so tracing begins with each call.
 
@@ -66,8 +66,7 @@ def watch_python(codes: dict[CodeType, list[Any]], taken: set[Side]) -> Iterator
         finally:
             sys.settrace(outer)
 
-    with around_python_calls(tracing):
-        yield
+    return tracing
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.operation import Float, Operation, OpFacts, TensorInfo
+from gradcheck_cli.checking.ops.operation import Float, Operation, OpFacts, OpOnPath, OpPass, TensorInfo
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.features.blame.backward_pass import OpPass
-from gradcheck_cli.features.blame.backward_walk import READ, Step, Walk, is_numeric
-from gradcheck_cli.features.blame.path_blame import OpOnPath
 from gradcheck_cli.numerics import Precision, precision_of
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.problem import draw_signs, scales
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
+from gradcheck_cli.tensorflow_backend.backward_walk import READ, Step, Walk, is_numeric
 from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched, run_where_accepted
@@ -35,7 +33,7 @@ class WalkedPath:
     walk: Walk  # the backward pass
 
     @staticmethod
-    def of(source: GraphOperation, output: int, input_indices: Sequence[int]) -> WalkedPath:
+    def of(source: Any, output: int, input_indices: Sequence[int]) -> WalkedPath:
         """Trace the backward pass from an output to some inputs."""
         return WalkedPath(Walk.of(source, output, input_indices))
 
@@ -297,8 +295,8 @@ def _inner(flow: Array, value: Array) -> float:
 
 
 @dataclass(frozen=True)
-class LocalFacts(OpFacts):
-    """What is known of one op on a walk. The inside of an op, such as a loop, isn't looked at."""
+class OpAlone(OpFacts):
+    """One op on a walk: what is known of it, and how it runs. Its inside, such as a loop, isn't looked at."""
 
     walk: Walk = field(kw_only=True)
     step: Step = field(kw_only=True)
@@ -394,6 +392,107 @@ class LocalFacts(OpFacts):
         result = self.fetched[output]
         return graph_path.passes_numpy(result.graph, self.fed[input_index], result)
 
+    # What runs.
+
+    def rounded_sizes(self, input_index: int) -> list[Array]:
+        """Return the outputs' own size: it is a single op."""
+        del input_index  # the same for each input
+        return [dtypes.magnitude(value) for value in self.base_values]
+
+    def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
+        """Evaluate the op at several points; if it refuses one, its outputs are NaN there."""
+        moved = {
+            place: rows for input_index, rows in batch.items() for place in self._feed_indices[input_index]
+        }
+        size = sum(info.size for info in self.outputs)
+        return run_where_accepted(
+            lambda part: self._forward(part, size),
+            moved,
+            lambda _: [np.full(info.shape, np.nan) for info in self.outputs],
+        )
+
+    def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
+        """Pull upstreams of one output back to every input that moves."""
+        return self.joint_vjp({output: upstream})
+
+    def joint_vjp(self, upstreams: Mapping[int, Stack]) -> list[Array | None]:
+        """Pull upstreams of all outputs back at once; missing ones are zero."""
+        connected = [
+            input_index for input_index, gradient in enumerate(self.gradients) if gradient is not None
+        ]
+        result: list[Array | None] = [None] * len(self.fed)
+        if not connected:
+            return result
+        count = len(next(iter(upstreams.values())))
+        first = len(self._always_fed)
+        flows = {
+            first + output_index: upstreams.get(output_index, np.zeros((count, *info.shape)))
+            for output_index, info in enumerate(self.outputs)
+        }
+        try:
+            gradients = self._pull(flows, sum(self.inputs[input_index].size for input_index in connected))
+        except tf.errors.OpError as error:
+            raise run_error(error, "gradient") from error
+        for input_index, gradient in zip(connected, gradients, strict=True):
+            result[input_index] = gradient
+        return result
+
+    @cached_property
+    def _always_fed(self) -> list[Any]:
+        """What is always fed: the case's inputs, its draws, and tensors that move without being an input."""
+        tensors = [*self.walk.inputs, *self.walk.held.draws]
+        tensors += [tensor for fed in self.fed for tensor in self._moved_with(fed)]
+        return list({id(tensor): tensor for tensor in tensors}.values())
+
+    def _moved_with(self, fed: Any) -> list[Any]:
+        """Return what moves with an input: a custom gradient's forward reads a variable for itself."""
+        if not self.step.results or fed.op.type != READ:
+            return [fed]
+        others = [op.outputs[0] for op in fed.op.inputs[0].consumers() if op.type == READ]
+        return [fed, *[tensor for tensor in others if tensor is not fed]]
+
+    @cached_property
+    def _feed_indices(self) -> list[list[int]]:
+        """Where each moving tensor is in `_always_fed`, with what moves with it."""
+        places = {id(tensor): index for index, tensor in enumerate(self._always_fed)}
+        return [[places[id(tensor)] for tensor in self._moved_with(fed)] for fed in self.fed]
+
+    @cached_property
+    def _forward(self) -> Batched:
+        return self._batch([], self.fetched)
+
+    @cached_property
+    def _pull(self) -> Batched:
+        return self._batch(self.upstreams, [gradient for gradient in self.gradients if gradient is not None])
+
+    def _batch(self, upstreams: Sequence[Any], results: Sequence[Any]) -> Batched:
+        """Batch a part of the graph as a function of what is always fed, upstreams, and held stops."""
+        walk, source = self.walk, self.walk.source
+        known_ids = {id(tensor) for tensor in self._always_fed}
+        # An op's other inputs keep their values: a condition may be made of what moves, too.
+        after = graph_path.ops_after(self.fed)
+        held = [*walk.held.stops, *(tensor for tensor in self.step.beside if tensor.op in after)]
+        stops = [tensor for tensor in held if id(tensor) in walk.base and id(tensor) not in known_ids]
+        moving_tensors = self._always_fed[len(walk.inputs) + len(walk.held.draws) :]
+        read = {id(tensor): fed for fed in self.fed for tensor in self._moved_with(fed)}
+        extra = [*moving_tensors, *upstreams, *stops]
+        flows = [np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype) for info in self.outputs]
+        point = [
+            *source.at.narrow,
+            *[value.numpy() for value in walk.drawn],
+            *self.values([read[id(tensor)] for tensor in moving_tensors]),
+            *(flows if upstreams else []),
+            *self.values(stops),
+        ]
+        kinds = [dtype for dtype, _ in source.at.arguments]
+        kinds += [walk.dtype_of(tensor).name for tensor in (*walk.held.draws, *extra)]
+        return Batched(
+            walk.extract(extra, results),
+            [(kind, np.shape(value)) for kind, value in zip(kinds, point, strict=True)],
+            point,
+            rewind=walk.rewind,
+        )
+
 
 def isolate(walk: Walk, step: Step) -> Operation:
     """Return an op on a walk as an op of its own, at its own operating point.
@@ -406,126 +505,15 @@ def isolate(walk: Walk, step: Step) -> Operation:
     """
 
     def is_connected(_: int, input_index: int) -> bool:  # to any output
-        return facts.gradients[input_index] is not None
+        return alone.gradients[input_index] is not None
 
-    facts = LocalFacts(is_connected, walk=walk, step=step)
-    if any(tensor.dtype == tf.resource for tensor in facts.fed):
+    alone = OpAlone(is_connected, walk=walk, step=step)
+    if any(tensor.dtype == tf.resource for tensor in alone.fed):
         raise CaseFailedError("forward", "it reads a variable, whose place no other value can take")
-    runs = LocalRuns(facts)
     return Operation(
-        facts=facts,
-        evaluate=runs.evaluate,
-        vjp=runs.vjp,
-        joint_vjp=runs.joint_vjp,
-        rounded_sizes=runs.rounded_sizes,
+        facts=alone,
+        evaluate=alone.evaluate,
+        vjp=alone.vjp,
+        joint_vjp=alone.joint_vjp,
+        rounded_sizes=alone.rounded_sizes,
     )
-
-
-@dataclass
-class LocalRuns:
-    """Runs one op on a walk, and its own gradient."""
-
-    facts: LocalFacts
-
-    def rounded_sizes(self, input_index: int) -> list[Array]:
-        """Return the outputs' own size: it is a single op."""
-        del input_index  # the same for each input
-        return [dtypes.magnitude(value) for value in self.facts.base_values]
-
-    def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
-        """Evaluate the op at several points; if it refuses one, its outputs are NaN there."""
-        moved = {
-            place: rows for input_index, rows in batch.items() for place in self._feed_indices[input_index]
-        }
-        size = sum(info.size for info in self.facts.outputs)
-        return run_where_accepted(
-            lambda part: self._forward(part, size),
-            moved,
-            lambda _: [np.full(info.shape, np.nan) for info in self.facts.outputs],
-        )
-
-    def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
-        """Pull upstreams of one output back to every input that moves."""
-        return self.joint_vjp({output: upstream})
-
-    def joint_vjp(self, upstreams: Mapping[int, Stack]) -> list[Array | None]:
-        """Pull upstreams of all outputs back at once; missing ones are zero."""
-        connected = [
-            input_index for input_index, gradient in enumerate(self.facts.gradients) if gradient is not None
-        ]
-        result: list[Array | None] = [None] * len(self.facts.fed)
-        if not connected:
-            return result
-        count = len(next(iter(upstreams.values())))
-        first = len(self._always_fed)
-        flows = {
-            first + output_index: upstreams.get(output_index, np.zeros((count, *info.shape)))
-            for output_index, info in enumerate(self.facts.outputs)
-        }
-        try:
-            gradients = self._pull(
-                flows, sum(self.facts.inputs[input_index].size for input_index in connected)
-            )
-        except tf.errors.OpError as error:
-            raise run_error(error, "gradient") from error
-        for input_index, gradient in zip(connected, gradients, strict=True):
-            result[input_index] = gradient
-        return result
-
-    @cached_property
-    def _always_fed(self) -> list[Any]:
-        """What is always fed: the case's inputs, its draws, and tensors that move without being an input."""
-        tensors = [*self.facts.walk.inputs, *self.facts.walk.held.draws]
-        tensors += [tensor for fed in self.facts.fed for tensor in self._moved_with(fed)]
-        return list({id(tensor): tensor for tensor in tensors}.values())
-
-    def _moved_with(self, fed: Any) -> list[Any]:
-        """Return what moves with an input: a custom gradient's forward reads a variable for itself."""
-        if not self.facts.step.results or fed.op.type != READ:
-            return [fed]
-        others = [op.outputs[0] for op in fed.op.inputs[0].consumers() if op.type == READ]
-        return [fed, *[tensor for tensor in others if tensor is not fed]]
-
-    @cached_property
-    def _feed_indices(self) -> list[list[int]]:
-        """Where each moving tensor is in `_always_fed`, with what moves with it."""
-        places = {id(tensor): index for index, tensor in enumerate(self._always_fed)}
-        return [[places[id(tensor)] for tensor in self._moved_with(fed)] for fed in self.facts.fed]
-
-    @cached_property
-    def _forward(self) -> Batched:
-        return self._batch([], self.facts.fetched)
-
-    @cached_property
-    def _pull(self) -> Batched:
-        return self._batch(
-            self.facts.upstreams, [gradient for gradient in self.facts.gradients if gradient is not None]
-        )
-
-    def _batch(self, upstreams: Sequence[Any], results: Sequence[Any]) -> Batched:
-        """Batch a part of the graph as a function of what is always fed, upstreams, and held stops."""
-        walk, source = self.facts.walk, self.facts.walk.source
-        known_ids = {id(tensor) for tensor in self._always_fed}
-        # An op's other inputs keep their values: a condition may be made of what moves, too.
-        after = graph_path.ops_after(self.facts.fed)
-        held = [*walk.held.stops, *(tensor for tensor in self.facts.step.beside if tensor.op in after)]
-        stops = [tensor for tensor in held if id(tensor) in walk.base and id(tensor) not in known_ids]
-        moving_tensors = self._always_fed[len(walk.inputs) + len(walk.held.draws) :]
-        read = {id(tensor): fed for fed in self.facts.fed for tensor in self._moved_with(fed)}
-        extra = [*moving_tensors, *upstreams, *stops]
-        flows = [np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype) for info in self.facts.outputs]
-        point = [
-            *source.at.narrow,
-            *[value.numpy() for value in walk.drawn],
-            *self.facts.values([read[id(tensor)] for tensor in moving_tensors]),
-            *(flows if upstreams else []),
-            *self.facts.values(stops),
-        ]
-        kinds = [dtype for dtype, _ in source.at.arguments]
-        kinds += [walk.dtype_of(tensor).name for tensor in (*walk.held.draws, *extra)]
-        return Batched(
-            walk.extract(extra, results),
-            [(kind, np.shape(value)) for kind, value in zip(kinds, point, strict=True)],
-            point,
-            rewind=walk.rewind,
-        )

@@ -162,6 +162,12 @@ def owner_of_method(target: str, method: Any) -> str:
         return ""
 
 
+def is_layer(value: Any) -> bool:
+    """Whether something is a layer or model of Keras, the installed one or the older `tf_keras`."""
+    kinds = (sys.modules.get("keras"), sys.modules.get("tf_keras"))
+    return any(kind is not None and isinstance(value, kind.layers.Layer) for kind in kinds)
+
+
 def _modules_with(module_name: str, attribute: str) -> list[str]:
     """Return the imported modules of the same package that define a function or class of this name."""
     package = module_name.partition(".")[0]

@@ -1,6 +1,6 @@
 """An op in eager mode, as the checks see it: the user's own function, called under a GradientTape.
 
-Nothing is traced. The forward is a call that is repeated at each point.
+The forward is a call that is repeated at each point. Its graph is looked at, and doesn't run.
 """
 
 from __future__ import annotations
@@ -25,18 +25,21 @@ from gradcheck_cli.checking.ops.operation import (
 )
 from gradcheck_cli.checking.pairs.pair import label_between
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.features.modes import private_eager
-from gradcheck_cli.features.modes.eager_call import EagerCall, identity
 from gradcheck_cli.spec.case import Case
-from gradcheck_cli.tensorflow_backend import dtypes, frames
+from gradcheck_cli.tensorflow_backend import dtypes, frames, graph_path
 from gradcheck_cli.tensorflow_backend.binding import flat_tensors
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder, form_fault
 from gradcheck_cli.tensorflow_backend.binding.flat_tensors import plain_name
 from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack, value_of
+from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphFacts, GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import pull_in_spoilt_memory
 from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, SamplePoint
 from gradcheck_cli.tensorflow_backend.graph_path import STOP
+from gradcheck_cli.tensorflow_backend.modes import private_eager
+from gradcheck_cli.tensorflow_backend.modes.eager_call import EagerCall
+from gradcheck_cli.tensorflow_backend.modes.graph_modes import agree
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_state
+from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
 from gradcheck_cli.tensorflow_backend.traces.state import Resource, at_values
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
     ShapeChangesError,
@@ -49,7 +52,7 @@ from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
 
 @dataclass
 class CalledCase:
-    """One case, called eagerly at one sample point; nothing is traced."""
+    """One case, called eagerly at one sample point."""
 
     case: Case
     opening: Opening = field(default_factory=Opening)  # the sample point, and the dtypes of the call
@@ -113,7 +116,8 @@ class CalledCase:
             for row in range(len(next(iter(upstreams.values())))):
                 if rows and self.call.must_begin_anew:
                     self.call.restore()
-                if not rows or self.call.record.gives_once or self.call.must_begin_anew:
+                # A `tf.py_function` forgets its tape after it has given its gradients.
+                if not rows or "EagerPyFunc" in self.call.seen.types or self.call.must_begin_anew:
                     tape, outputs = self._call_under_tape(call, list(sources_by_input.values()))
                     if self.called_twice:
                         with contextlib.suppress(Exception):  # nothing is asked but what it leaves behind
@@ -218,14 +222,29 @@ class CalledCase:
         return self.at.tensors
 
     @property
-    def input_tensors(self) -> list[Any]:
-        """The tensors that stand for each input in a call; for a variable, its handle."""
-        return [*self.tensors, *[variable.handle for variable in self.state.variables]]
+    def stops_met(self) -> list[Stop]:
+        """The `stop_gradient`s that backpropagation meets."""
+        _ = self.base  # the call at the base point records them
+        return [stop for stop, _ in self.call.stops]
 
-    @property
-    def moving(self) -> list[Any]:
-        """The tensors that stand for each input that is differentiated by."""
-        return [self.input_tensors[input_index] for input_index in self.at.differentiable]
+    @cached_property
+    def trace(self) -> GraphOperation | None:
+        """The same function traced, which shows how its ops are joined; `None` if it can't be, or differs."""
+        _ = self.base  # the first call is the user's
+        with contextlib.suppress(CaseFailedError, CaseSkippedError, GradientFormError):
+            op = GraphOperation.open(self.case, self.opening, self.state)
+            # Values that are drawn differ.
+            if self.call.seen.draws or agree(op, self):
+                return op
+        return None
+
+    @cached_property
+    def facts(self) -> CalledFacts:
+        """What is known of it."""
+        by_gradient = partial(_is_connected, self), partial(_is_plain_chain, self)
+        if self.trace is None:
+            return UntracedFacts(*by_gradient, called=self)
+        return EagerFacts(*by_gradient, called=self, traced=self.trace.traced, runs=self.trace.runs)
 
     @cached_property
     def base(self) -> list[Any]:
@@ -245,6 +264,72 @@ class CalledCase:
         except BaseException as error:  # the user's code may raise anything
             raise describe_failure(error, "forward") from error
 
+    # As an op.
+
+    def rounded_sizes(self, input_index: int) -> list[Array]:
+        """Return the outputs' own size, as no graph shows larger terms."""
+        del input_index  # each input moves them
+        return [dtypes.magnitude(value) for value in self.base_values]
+
+    def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
+        """Evaluate the forward at several points, one by one; NaN where it refuses one. See `Operation`."""
+        rows = []
+        count = self.at.count
+        moved = {input_index - count: stack for input_index, stack in batch.items() if input_index >= count}
+        points = len(next(iter(batch.values())))
+        with at_values(self.state.variables, moved, points) as sample_rows:
+            for row in sample_rows:
+                tensors = list(self.tensors)
+                for input_index in batch.keys() & set(range(count)):
+                    info = self.inputs[input_index]
+                    value = value_of(batch[input_index], row, info.shape)
+                    tensors[input_index] = tf.constant(dtypes.narrow(value, info.dtype), info.dtype)
+                rows.append(self._evaluate_at(tensors))
+        if not rows:
+            return [np.empty((0, *output.shape)) for output in self.outputs]
+        return [np.stack(column) for column in zip(*rows, strict=True)]
+
+    def _evaluate_at(self, tensors: Sequence[Any]) -> list[Array]:
+        try:
+            values = [dtypes.widen(value.numpy()) for value in self.call.call_moved(tensors)]
+            require_shapes((value.shape for value in values), self.outputs)
+        except ShapeChangesError as error:
+            failure: CaseFailedError = error
+        except CaseFailedError:
+            raise
+        except Exception as error:  # noqa: BLE001 (the user's code may raise anything)
+            failure = describe_failure(error, "forward")
+        else:
+            return values
+        return self.state.refuse(self, failure)
+
+    def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
+        """Pull upstreams of one output back to every input; see `Operation`."""
+        if self.outputs[output].size:
+            return self.joint_vjp({output: upstream})
+        infos = [self.inputs[input_index] for input_index in self.at.differentiable]
+        return pull_in_spoilt_memory(
+            lambda stack: self.joint_vjp({output: stack}), upstream, infos, eagerly=True
+        )
+
+    def joint_vjp(self, upstreams: Mapping[int, Stack]) -> list[Array | None]:
+        """Pull upstreams of some outputs back at once; see `Operation`."""
+        rows = self.gradients(upstreams)
+        result: list[Array | None] = [None] * len(self.inputs)
+        for input_index in self.at.differentiable:
+            column = [
+                None if row[input_index] is None else dtypes.widen(row[input_index].numpy()) for row in rows
+            ]
+            gradients = [value for value in column if value is not None]
+            if len({value.shape for value in gradients}) > 1:
+                name = self.inputs[input_index].name
+                message = f"the gradient for {name} changes shape with its upstream."
+                raise GradientFormError((input_index,), message)
+            if gradients:  # None for some upstreams only: the same as zero there
+                zero = np.zeros_like(gradients[0])
+                result[input_index] = np.stack([zero if value is None else value for value in column])
+        return result
+
 
 def describe_failure(error: BaseException, what: str) -> CaseFailedError:
     """Describe what the user's code raised."""
@@ -254,8 +339,8 @@ def describe_failure(error: BaseException, what: str) -> CaseFailedError:
 
 
 @dataclass(frozen=True)
-class EagerFacts(OpFacts):
-    """What a call at the base point shows. No graph shows sites or kinks."""
+class CalledFacts(OpFacts):
+    """What calls show."""
 
     called: CalledCase = field(kw_only=True)
 
@@ -280,6 +365,11 @@ class EagerFacts(OpFacts):
         return self.called.base_values
 
     @property
+    def values_beside_gradient(self) -> list[Array]:
+        """The outputs at the base point: a call under a tape is the same."""
+        return self.called.base_values
+
+    @property
     def refusal(self) -> str:
         """What the forward raised beside the point, in words."""
         return self.called.state.refusal
@@ -287,67 +377,39 @@ class EagerFacts(OpFacts):
     @cached_property
     def random_types(self) -> tuple[str, ...]:
         """Why the forward draws anew at each call although the seed is the same."""
-        record = self.called.call.record
-        unheld = record.unheld_draws(self.called.moving, self.called.base)
+        called, values = self.called, self.base_values
+        unheld = [name for name in called.call.seen.unheld_draws if self._moves_draw(name)]
         if unheld:
             return tuple(unheld)
-        repeated = [dtypes.widen(value.numpy()) for value in self.called.call.call_moved(self.called.tensors)]
-        with self.called.call.call_unheld() as call:
-            unheld_values = [dtypes.widen(value.numpy()) for value in call(*self.called.tensors)]
-        if _are_equal(repeated, self.base_values) and _are_equal(unheld_values, self.base_values):
+        repeated = [dtypes.widen(value.numpy()) for value in called.call.call_moved(called.tensors)]
+        with called.call.call_unheld() as call:
+            unheld_values = [dtypes.widen(value.numpy()) for value in call(*called.tensors)]
+        if _are_equal(repeated, values) and _are_equal(unheld_values, values):
             return ()
-        return tuple(dict.fromkeys(self.called.call.draws)) or ("from Python or NumPy",)
+        return tuple(called.call.seen.draws) or ("from Python or NumPy",)
+
+    def _moves_draw(self, op_type: str) -> bool:
+        """Whether an op of this type that ran makes a draw move, as far as is known."""
+        del op_type
+        return True
 
     @property
     def frozen(self) -> Mapping[str, int]:
         """How many ops are held at their base value, by type."""
-        return Counter([*[STOP] * len(self.called.call.held_stops), *self.called.call.draws])
+        _ = self.called.base  # the call at the base point records them
+        call = self.called.call
+        return Counter([*[STOP] * len(call.held_stops), *call.seen.draws])
 
     @property
     def held_places(self) -> tuple[str, ...]:
         """The place of each `stop_gradient` that is held."""
-        _ = self.called.base  # the call at the base point records them
+        _ = self.called.base  # as above
         return tuple(dict.fromkeys(stop.place for stop, _ in self.called.call.held_stops))
-
-    @property
-    def unreachable(self) -> tuple[str, ...]:
-        """Names of ready-made functions with a `stop_gradient` inside; a tf.function is run op by op."""
-        if self.called.stops is not None or self.called.case.judging.freeze is not True:
-            return ()
-        return tuple(self.called.call.record.closed(self.called.moving, self.called.base))
-
-    def stops_between(self, output: int, input_index: int) -> dict[str, str]:
-        """Return the `stop_gradient`s that can be held between an input and an output; see `OpFacts`."""
-        stop_ids = self.called.call.record.stops(
-            self.called.input_tensors[input_index], self.called.base[output]
-        )
-        return {stop.key: stop.place for stop, value in self.called.call.stops if identity(value) in stop_ids}
-
-    def closed(self, output: int, input_index: int) -> list[str]:
-        """Return the ops between an input and an output whose inner `stop_gradient` can't be held."""
-        return self.called.call.record.closed(
-            [self.called.input_tensors[input_index]], [self.called.base[output]]
-        )
 
     @property
     def gradient_variables(self) -> tuple[str, ...]:
         """Names of the variables for which a custom gradient of the forward has gradients."""
         return tuple(plain_name(variable) for variable in _variables_of_gradients(self.called))
-
-    @cached_property
-    def quantisers(self) -> tuple[str, ...]:
-        """Types of ops between the differentiable inputs and the outputs that round."""
-        return self.called.call.record.quantisers(self.called.moving, self.called.base)
-
-    @cached_property
-    def low_precision(self) -> tuple[str, ...]:
-        """Dtypes below float64 between the differentiable inputs and the outputs."""
-        return self.called.call.record.low_precision(self.called.moving, self.called.base)
-
-    def low_precision_between(self, output: int, input_index: int) -> tuple[str, ...]:
-        """Return the dtypes below float64 between an input and an output."""
-        called = self.called
-        return called.call.record.low_precision([called.input_tensors[input_index]], [called.base[output]])
 
     @property
     def not_float64(self) -> str:
@@ -367,18 +429,53 @@ class EagerFacts(OpFacts):
             if gradient is not None and gradient.dtype.name != self.inputs[input_index].dtype
         }
 
-    def leads_to(self, output: int, input_index: int) -> bool:
-        """Whether this input moves this output through floating tensors, by what ran at the base point."""
-        record, start = self.called.call.record, self.called.input_tensors[input_index]
-        held_ids = [identity(value) for _, value in self.called.call.held_stops]
-        holds_all = self.called.stops is None and self.called.case.judging.freeze is True
-        return record.leads_to(start, self.called.base[output], held_ids, stops=not holds_all)
+    @property
+    def own_draws(self) -> tuple[str, ...]:
+        """Types of the gradient's ops that draw: a call shows none."""
+        return ()
 
-    def passes_numpy(self, output: int, input_index: int) -> bool:
-        """Whether this input moves this output through NumPy alone, by what ran at the base point."""
-        return self.called.call.record.passes_numpy(
-            self.called.input_tensors[input_index], self.called.base[output]
-        )
+    @property
+    def missed_by_override(self) -> tuple[str, ...]:
+        """Names of ops that an override missed: it has no effect eagerly."""
+        return ()
+
+
+@dataclass(frozen=True)
+class EagerFacts(CalledFacts, GraphFacts):
+    """The same, and what the graph of the same function shows: which ops lead from where to where."""
+
+    def _moves_draw(self, op_type: str) -> bool:
+        """Whether an op of this type makes a draw move: a sampler may be beside what moves."""
+        return op_type not in graph_path.IMPLICIT_SAMPLERS or op_type in self.traced.forward.random_types
+
+    def stops_between(self, output: int, input_index: int) -> dict[str, str]:
+        """Return the `stop_gradient`s that can be held between an input and an output; see `OpFacts`.
+
+        A call has other keys than a trace, which knows what is between them.
+        """
+        places = super().stops_between(output, input_index).values()
+        return {stop.key: stop.place for stop in self.called.stops_met if stop.place in places}
+
+
+@dataclass(frozen=True)
+class UntracedFacts(CalledFacts):
+    """The same for a function that can't be traced: what ran may be between any input and output."""
+
+    @property
+    def low_precision(self) -> tuple[str, ...]:
+        """Dtypes below float64 that occurred."""
+        _ = self.called.base  # the call at the base point records them
+        return self.called.call.seen.low_precision
+
+    def stops_between(self, output: int, input_index: int) -> dict[str, str]:
+        """Return every `stop_gradient`, for each pair; see `OpFacts`."""
+        del output, input_index  # as far as is known, it is between them
+        return {stop.key: stop.place for stop in self.called.stops_met}
+
+    def closed(self, output: int, input_index: int) -> list[str]:
+        """Return every ready-made function whose inner `stop_gradient` can't be held."""
+        del output, input_index  # as above
+        return self.called.call.seen.closed
 
 
 def _is_connected(called: CalledCase, output: int, input_index: int) -> bool:
@@ -386,120 +483,14 @@ def _is_connected(called: CalledCase, output: int, input_index: int) -> bool:
 
 
 def _is_plain_chain(called: CalledCase, output: int, input_index: int) -> bool:
-    call, start = called.call, called.input_tensors[input_index]
-    has_own = not call.is_plain or called.case.code.gradient is not None
-    return not has_own and len(call.record.steps_between([start], [called.base[output]])) > 1
+    is_connected = _is_connected(called, output, input_index)  # which counts gradients
+    is_own = not called.call.is_plain or called.case.code.gradient is not None
+    return is_connected and not is_own and sum(called.seen.values()) > 1
 
 
 def _variables_of_gradients(called: CalledCase) -> tuple[Any, ...]:
     _ = called.base  # the call at the base point records them
     return tuple(called.call.gradient_variables.values())
-
-
-@dataclass(frozen=True)
-class EagerRuns:
-    """Calls a case's function, and pulls back upstreams under its tape."""
-
-    called: CalledCase
-
-    def rounded_sizes(self, input_index: int) -> list[Array]:
-        """Return the outputs' own size, as no graph shows larger terms."""
-        del input_index  # each input moves them
-        return [dtypes.magnitude(value) for value in self.called.base_values]
-
-    def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
-        """Evaluate the forward at several points, one by one; NaN where it refuses one. See `Operation`."""
-        rows = []
-        count = self.called.at.count
-        moved = {input_index - count: stack for input_index, stack in batch.items() if input_index >= count}
-        points = len(next(iter(batch.values())))
-        with at_values(self.called.state.variables, moved, points) as sample_rows:
-            for row in sample_rows:
-                tensors = list(self.called.tensors)
-                for input_index in batch.keys() & set(range(count)):
-                    info = self.called.inputs[input_index]
-                    value = value_of(batch[input_index], row, info.shape)
-                    tensors[input_index] = tf.constant(dtypes.narrow(value, info.dtype), info.dtype)
-                rows.append(self._evaluate_at(tensors))
-        if not rows:
-            return [np.empty((0, *output.shape)) for output in self.called.outputs]
-        return [np.stack(column) for column in zip(*rows, strict=True)]
-
-    def _evaluate_at(self, tensors: Sequence[Any]) -> list[Array]:
-        try:
-            values = [dtypes.widen(value.numpy()) for value in self.called.call.call_moved(tensors)]
-            require_shapes((value.shape for value in values), self.called.outputs)
-        except ShapeChangesError as error:
-            failure: CaseFailedError = error
-        except CaseFailedError:
-            raise
-        except Exception as error:  # noqa: BLE001 (the user's code may raise anything)
-            failure = describe_failure(error, "forward")
-        else:
-            return values
-        return self.called.state.refuse(self.called, failure)
-
-    def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
-        """Pull upstreams of one output back to every input; see `Operation`."""
-        if self.called.outputs[output].size:
-            return self._pull({output: upstream})
-        infos = [self.called.inputs[input_index] for input_index in self.called.at.differentiable]
-        return pull_in_spoilt_memory(lambda stack: self._pull({output: stack}), upstream, infos, eagerly=True)
-
-    def jvp(self, input_index: int, tangents: Array) -> list[Array | None] | None:
-        """Push tangents of one input forward through the bodies of custom gradients; see `Operation`.
-
-        Without a custom gradient it returns nothing, since forward mode then uses the very gradients that are
-        checked. The same holds for a vjp, which has them in its body. It also returns nothing where forward
-        mode takes a `stop_gradient` as a constant and differences don't.
-        """
-        # The call at the base point records custom gradients.
-        base, record = self.called.base, self.called.call.record
-        if not self.called.call.custom_gradients or self.called.state.vjp is not None:
-            return None
-        held_ids = {identity(value) for _, value in self.called.call.held_stops}
-        start = self.called.input_tensors[input_index]
-        if record.closed([start], base) or any(record.stops(start, output) - held_ids for output in base):
-            return None
-        source = [*self.called.tensors, *self.called.state.variables][input_index]
-        rows = []
-        for tangent in tangents:
-            tangent_tensor = tf.constant(dtypes.narrow(tangent, source.dtype.name), source.dtype)
-            with (
-                self.called.call.call_unheld() as call,
-                private_eager.run_functions_eagerly(),
-                private_eager.skip_custom_gradients(),
-                tf.autodiff.ForwardAccumulator(source, tangent_tensor) as forward,
-            ):
-                outputs = call(*self.called.tensors)
-            rows.append([forward.jvp(output) for output in outputs])
-        return [
-            None
-            if any(value is None for value in column)
-            else np.stack([dtypes.widen(value.numpy()) for value in column])
-            for column in zip(*rows, strict=True)
-        ]
-
-    def joint_vjp(self, upstreams: Mapping[int, Array]) -> list[Array | None]:
-        """Pull upstreams of all differentiable outputs back at once; see `Operation`."""
-        return self._pull(upstreams)
-
-    def _pull(self, upstreams: Mapping[int, Stack]) -> list[Array | None]:
-        rows = self.called.gradients(upstreams)
-        result: list[Array | None] = [None] * len(self.called.inputs)
-        for input_index in self.called.at.differentiable:
-            column = [
-                None if row[input_index] is None else dtypes.widen(row[input_index].numpy()) for row in rows
-            ]
-            gradients = [value for value in column if value is not None]
-            if len({value.shape for value in gradients}) > 1:
-                name = self.called.inputs[input_index].name
-                message = f"the gradient for {name} changes shape with its upstream."
-                raise GradientFormError((input_index,), message)
-            if gradients:  # None for some upstreams only: the same as zero there
-                zero = np.zeros_like(gradients[0])
-                result[input_index] = np.stack([zero if value is None else value for value in column])
-        return result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -511,17 +502,15 @@ class EagerOperation(OpenedOperation):
     @staticmethod
     def of(called: CalledCase) -> EagerOperation:
         """Return a called case as an op."""
-        runs = EagerRuns(called)
         return EagerOperation(
             opening=called.opening,
             called=called,
-            facts=EagerFacts(partial(_is_connected, called), partial(_is_plain_chain, called), called=called),
+            facts=called.facts,
             forms=OpForms(lambda stops: EagerOperation.of(replace(called, stops=stops))),
-            evaluate=runs.evaluate,
-            vjp=runs.vjp,
-            joint_vjp=runs.joint_vjp,
-            jvp=runs.jvp,
-            rounded_sizes=runs.rounded_sizes,
+            evaluate=called.evaluate,
+            vjp=called.vjp,
+            joint_vjp=called.joint_vjp,
+            rounded_sizes=called.rounded_sizes,
         )
 
     def retraced(self) -> EagerOperation:
@@ -565,9 +554,10 @@ class EagerOperation(OpenedOperation):
 
     def gradients_seen_anew(self) -> Mapping[str, int]:
         """Return the same for new calls, op by op."""
-        called = self.called  # the gradient of a tf.function is built only once, under a tape
+        called = replace(self.called, seen=Counter())  # a tf.function's gradient is built only once
         with private_eager.run_functions_eagerly():
-            return EagerOperation.of(CalledCase(called.case, called.opening, called.state)).gradients_seen
+            _ = called.first_gradients
+        return called.seen
 
 
 def _are_equal(values: Sequence[Array], other_values: Sequence[Array]) -> bool:

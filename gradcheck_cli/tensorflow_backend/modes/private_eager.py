@@ -17,7 +17,6 @@ from tensorflow.python.ops import (
     gen_array_ops,
     lookup_ops,
     resource_variable_ops,
-    script_ops,
 )
 
 from gradcheck_cli.tensorflow_backend.graph.second_order import IS_BACKPROPAGATION
@@ -29,15 +28,15 @@ _WRITES = ("_skip_single_var", "assign", "batch_scatter", "erase", "insert", "re
 
 
 @contextlib.contextmanager
-def observe_ops(note: Callable[[str, Iterable[Any], Iterable[Any]], None]) -> Iterator[None]:
-    """Call `note(op_type, inputs, outputs)` after each op that runs eagerly."""
+def observe_ops(note: Callable[[str, Iterable[Any]], None]) -> Iterator[None]:
+    """Call `note(op_type, outputs)` after each op that runs eagerly."""
 
     def callback(  # noqa: PLR0913, PLR0917 (TensorFlow's signature)
         op_type: Any, inputs: Any, attrs: Any, outputs: Any, op_name: Any = None, graph: Any = None
     ) -> None:
-        del attrs, op_name
+        del inputs, attrs, op_name
         if graph is None:
-            note(op_type.decode() if isinstance(op_type, bytes) else str(op_type), inputs, outputs)
+            note(op_type.decode() if isinstance(op_type, bytes) else str(op_type), outputs)
 
     op_callbacks.add_op_callback(callback)
     try:
@@ -116,18 +115,6 @@ def note_custom_gradients(note: Callable[[Any], None]) -> Iterator[None]:
         yield
 
 
-def skip_custom_gradients() -> contextlib.AbstractContextManager[None]:
-    """Replace a `tf.custom_gradient` that is called eagerly by its body.
-
-    Forward mode goes through the body anyway. But if the body has no path (a `stop_gradient`), TensorFlow
-    would use the custom gradient after all.
-    """
-    return replace_attributes(
-        custom_gradient,
-        _eager_mode_decorator=lambda function, args, keywords: function(*args, **keywords)[0],
-    )
-
-
 class _LookedAtRecord:
     """Replaces the module `record`, with which a custom gradient records its gradient function."""
 
@@ -171,21 +158,6 @@ def look_at_gradients(
         note_fault: is called with an input and its gradient where their shapes differ.
     """
     return replace_attributes(custom_gradient, record=_LookedAtRecord(note, note_fault))
-
-
-@contextlib.contextmanager
-def observe_numpy_calls(note: Callable[[str, Iterable[Any], Iterable[Any]], None]) -> Iterator[None]:
-    """Call `note("PyFunc", inputs, outputs)` after each NumPy function that is called eagerly, as no op."""
-    original = script_ops.py_func_common
-
-    def observed(func: Any, inp: Any, Tout: Any, stateful: bool = True, name: Any = None) -> Any:  # noqa: FBT001, FBT002, N803 (TensorFlow's own signature)
-        results = original(func, inp, Tout, stateful, name)
-        if tf.executing_eagerly():
-            note("PyFunc", tf.nest.flatten(inp), tf.nest.flatten(results))
-        return results
-
-    with replace_attributes(script_ops, py_func_common=observed):
-        yield
 
 
 @contextlib.contextmanager

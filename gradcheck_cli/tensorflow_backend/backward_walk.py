@@ -14,12 +14,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.operation import OpPlace
-from gradcheck_cli.features.blame.backward_pass import OpPass
+from gradcheck_cli.checking.ops.operation import OpPass, OpPlace
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
 from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.frames import place_in_users_code
-from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
 from gradcheck_cli.tensorflow_backend.graph_path import STOPS
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
@@ -56,7 +54,7 @@ class Walk:
     held: frozen.Held = field(default_factory=frozen.Held)
 
     @staticmethod
-    def of(op: GraphOperation, output: int, input_indices: Sequence[int]) -> Walk:
+    def of(op: Any, output: int, input_indices: Sequence[int]) -> Walk:
         """Trace the backward pass from an output to some inputs, variables included.
 
         Raises:

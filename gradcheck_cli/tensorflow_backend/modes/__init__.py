@@ -1,0 +1,1 @@
+"""The modes in which a case is opened: graph, dynamic, xla, eager."""

@@ -1,0 +1,140 @@
+"""Eager mode: the user's function is called, and traced only where a trace is the same function."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from gradcheck_cli import hooks
+from gradcheck_cli.checking.ops.operation import GradientFormError, Opening, Operation
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.numerics import precision_of
+from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN
+from gradcheck_cli.spec.case import Case
+from gradcheck_cli.tensorflow_backend.binding.binder import Binder
+from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, TracedCase
+from gradcheck_cli.tensorflow_backend.modes.eager_operation import CalledCase, EagerOperation
+from gradcheck_cli.tensorflow_backend.modes.graph_modes import (
+    GraphMode,
+    agree,
+    check_output_shapes,
+    float64_twin,
+    pull_random,
+)
+
+_BY_OVERRIDE = "attaches the gradient by an override, which eager mode ignores; use binding: custom_gradient."
+# The bindings that need a graph, with the reason.
+_NOT_EAGER = {
+    "override": f"binding override {_BY_OVERRIDE}",
+    "py_func": f"binding py_func {_BY_OVERRIDE}",
+    "defun": "a Defun is a graph's function: it raises in eager mode.",
+}
+_EAGER_IS_OFF = (
+    "its module turns eager execution off (tf.compat.v1.disable_v2_behavior() or disable_eager_execution()): "
+    "none of its functions is called eagerly."
+)
+
+
+class EagerMode(GraphMode):
+    """Eager mode."""
+
+    def refusal(self, case: Case) -> str | None:
+        """Refuse bindings that need a graph, and modules that turn eager execution off."""
+        if case.code.binding in _NOT_EAGER:
+            return _NOT_EAGER[case.code.binding]
+        Binder(case, str, ()).load()
+        return _EAGER_IS_OFF if hooks.behaviour().turns_eager_off else None
+
+    def open(self, case: Case, opening: Opening, state: CaseState) -> EagerOperation | GraphOperation:
+        """Open a form of a case for calls; see `GraphMode`."""
+        if opening.is_reference:
+            return GraphOperation.of(TracedCase(case, opening, state))
+        op = EagerOperation.of(CalledCase(case, opening, state))
+        trace = cache(partial(_trace_alike, op))
+
+        def rounded(draw: int) -> Operation | None:
+            traced = trace()
+            return None if traced is None else traced.forms.rounded_otherwise(draw)
+
+        op = replace(op, forms=replace(op.forms, rounded_otherwise=rounded))
+        if not opening.reversed:
+            check_output_shapes(case, op)
+        return op
+
+    def in_float64(self, op: EagerOperation | GraphOperation) -> EagerOperation | GraphOperation | None:
+        """Open an opened op in float64 too; see `GraphMode`.
+
+        It is traced if the trace has the same values and gradients, since a trace has a twin. Otherwise it is
+        called with float64 inputs. That is equivalent if nothing in it casts them down or depends on the
+        dtype.
+        """
+        if isinstance(op, GraphOperation):
+            return float64_twin(op)
+        if not op.facts.low_precision:
+            return None
+        return _trace_in_float64(op) or _call_in_float64(op)
+
+
+def _trace_in_float64(op: EagerOperation) -> GraphOperation | None:
+    traced = _trace_alike(op)
+    return None if traced is None else float64_twin(traced)
+
+
+def _trace_alike(op: EagerOperation) -> GraphOperation | None:
+    """Trace a called op; `None` if the trace has other values or gradients."""
+    traced = op.called.trace
+    if traced is None:
+        return None
+    try:
+        return traced if agree(op, traced) and _have_same_gradients(op, traced) else None
+    except (CaseFailedError, GradientFormError):
+        return None
+
+
+def _call_in_float64(op: EagerOperation) -> EagerOperation | None:
+    called = op.called
+    opening = replace(op.opening, dtype="float64")
+    wide = EagerOperation.of(CalledCase(called.case, opening, called.state))
+    try:
+        if wide.facts.low_precision or not agree(op, wide):
+            return None
+        _ = wide.facts.dtype_faults  # calls the gradient: one that refuses float64 is no reference
+    except (CaseFailedError, GradientFormError):
+        return None
+    return wide
+
+
+def _have_same_gradients(op: EagerOperation, traced: GraphOperation) -> bool:
+    """Whether a call and a trace have the same gradients, up to rounding, for a random upstream."""
+    unit = max(precision_of(name).unit_roundoff for name in (*op.facts.low_precision, "float64"))
+    for output_index, upstream, called_gradients in pull_random(op, op.called.case):
+        traced_gradients: Any = traced.vjp(output_index, upstream)
+        for called_gradient, traced_gradient in zip(called_gradients, traced_gradients, strict=True):
+            if called_gradient is None or traced_gradient is None:
+                if called_gradient is not traced_gradient:
+                    return False
+                continue
+            with np.errstate(invalid="ignore"):
+                difference = np.abs(called_gradient - traced_gradient)
+                largest = np.max(np.abs(traced_gradient), initial=0.0, where=np.isfinite(traced_gradient))
+            is_close = difference <= ROUNDINGS_OF_A_RUN * unit * largest
+            if not np.all(is_close | (np.isnan(called_gradient) & np.isnan(traced_gradient))):
+                return False
+    return True
+
+
+def works_eagerly(case: Case, opening: Opening, state: CaseState) -> bool:
+    """Whether a forward that can't be traced has gradients when it is called eagerly."""
+    if case.code.binding in _NOT_EAGER or hooks.behaviour().turns_eager_off:
+        return False
+    op = EagerOperation.of(CalledCase(case, opening, state))
+    try:
+        pairs = itertools.product(range(len(op.outputs)), op.called.at.differentiable)
+        return any(op.facts.is_connected(*pair) for pair in pairs)
+    except (CaseFailedError, CaseSkippedError, GradientFormError):
+        return False
