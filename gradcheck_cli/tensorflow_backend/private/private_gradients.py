@@ -549,7 +549,8 @@ def _wrap_override_map(log: GradientLog, original: Any) -> Callable[..., Any]:
         if names and makers:
             functions = map(private_graphs.registered_gradient, names)
             labels = [_name_of(one) if one else name for name, one in zip(names, functions, strict=True)]
-            site = GradientSite(", ".join(labels), makers[:1])
+            eager = " in eager mode" * tf.executing_eagerly()
+            site = GradientSite(", ".join(labels) + eager, makers[:1])
             nodes = [op.node_def for op in made]
             if any(map(private_graphs.function_names, nodes)):  # TensorFlow 1's loops inherit the override
                 nodes += [node for body in self.as_graph_def().library.function for node in body.node_def]
