@@ -197,6 +197,12 @@ def overridden(forward, *op_types):
     return call
 
 
+def of_a_weight(slope, read=tf.identity):
+    """x times the square of a weight, which no input moves."""
+    weight = tf.Variable([0.5, -1.5, 2.0], dtype=tf.float64)
+    return lambda x: x * square(slope)(read(weight))
+
+
 UNRUN = {"differentiated": differentiated, "vectorized": vectorized, "for_an_integer": for_an_integer}
 RUN = {
     "for_both": for_both,
@@ -252,6 +258,9 @@ ROWS = marked(
         Row("override_eager", overridden(tf.square, "Square"), None, X, "unchecked", keys=EAGER),
         Row("override_of_two_types", overridden(tf.square, "Square", "Exp"), None, X, "wrong"),
         Row("override_half", overridden(lambda x: tf.square(x) / 2 + 0 * x, "Square"), None, X, "wrong"),
+        Row("of_a_weight_right", of_a_weight(2.0), None, X, "right"),
+        Row("of_a_weight_wrong", of_a_weight(3.0), None, X, "wrong"),
+        Row("of_rows_of_a_weight", of_a_weight(3.0, lambda w: tf.gather(w, [2, 0, 1])), None, X, "wrong"),
         Row("nested_right", nested(square(3.0)), None, X, "right"),
         Row("of_a_constant", of_a_constant(square(3.0)), None, X, "right"),
         Row("in_own_gradient_right", in_own_gradient(square(2.0)), None, X, "right"),
@@ -303,5 +312,7 @@ ROWS = marked(
     "for_both_right",
     "for_both_wrong",
     "number_numpy_eager",
+    "of_rows_of_a_weight",
+    "override_of_another_type",
     "vectorized_rows",
 )
