@@ -192,7 +192,7 @@ def _mutate(case: Case) -> Findings:
 
 
 @contextlib.contextmanager
-def _opened(case: Case) -> Iterator[CaseOpener[Any]]:
+def _opened(case: Case) -> Iterator[CaseOpener]:
     """Make the opener of a case, for as long as the block runs on the case's device."""
     from gradcheck_cli.tensorflow_backend.openers import opener_of
     from gradcheck_cli.tensorflow_backend.startup import on_device
@@ -254,12 +254,12 @@ def _error_of(failure: BaseException) -> CaseError:
 class OpenedPair(NamedTuple):
     """A pair, the op that has it, and the opener of that op."""
 
-    opener: CaseOpener[Any]
+    opener: CaseOpener
     op: Any
     pair: PairKey
 
 
-def open_pair(opener: CaseOpener[Any], label: str, sample: int = 0) -> OpenedPair:
+def open_pair(opener: CaseOpener, label: str, sample: int = 0) -> OpenedPair:
     """Open the op that has a pair: the case's own for `dy/dx`, or its vjp for `d2y/dx.dx`.
 
     Raises:

@@ -1,1 +1,1 @@
-"""The only package that imports TensorFlow: binding, tracing, the registry, TensorFlow's private parts."""
+"""The only package that imports TensorFlow. Features may see its files; its folders are its inside."""

@@ -6,7 +6,7 @@ are visited one by one. The ops in a loop's or a branch's body belong to the loo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -18,13 +18,14 @@ from gradcheck_cli.checking.ops.operation import OpPass, OpPlace
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
 from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.frames import place_in_users_code
+from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
 from gradcheck_cli.tensorflow_backend.graph_path import STOPS
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 from gradcheck_cli.tensorflow_backend.registry import place_of
 from gradcheck_cli.tensorflow_backend.traces import frozen
-from gradcheck_cli.tensorflow_backend.traces.state import at_values, restoring_call
+from gradcheck_cli.tensorflow_backend.traces.state import at_values
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import dense, gradients_of, run_error
 from gradcheck_cli.tensorflow_backend.traces.tracing import GradientGraph
 from gradcheck_cli.tensorflow_backend.twin.float64_twin import BackwardEnds, Twin
@@ -110,20 +111,6 @@ class Walk:
         """The output's tensor."""
         return self.graph.outputs[self.output]
 
-    @cached_property
-    def point(self) -> list[Any]:
-        """The inputs' values, as tensors."""
-        return self.source.at.tensors
-
-    @cached_property
-    def drawn(self) -> list[Any]:
-        """The draws' values, as tensors."""
-        values = self.source.draws(self.held)
-        return [
-            tf.constant(value, self.dtype_of(tensor))
-            for value, tensor in zip(values, self.held.draws, strict=True)
-        ]
-
     def dtype_of(self, tensor: Any) -> Any:
         """Return the dtype in which a tensor of the graph is fed and fetched."""
         return tensor.dtype if self.source.narrow is None else wide_dtype(tensor.dtype)
@@ -152,21 +139,23 @@ class Walk:
         kept_ops = twin.narrow_ops_between(twin.tensors(inputs), twin.tensors(outputs))
         return sorted({dtype for op in kept_ops for dtype in op.dtypes})
 
-    @property
-    def rewind(self) -> Callable[[], None] | None:
-        """What to call before each call of a part, for body holds; `None` if there are none."""
-        return None if self.held.body_holds is None else self.held.body_holds.rewind
+    def part(self, fetches: Sequence[Any], feeds: Sequence[tuple[Any, Array]] = ()) -> Batched:
+        """Return a part of the graph as a function of the inputs, the draws and other tensors.
 
-    def prune(self, feeds: Sequence[Any], fetches: Sequence[Any]) -> Callable[..., list[Any]]:
-        """Return a part of the graph as a function to call with tensors."""
-        function, rewind = restoring_call(self.extract(feeds, fetches)), self.rewind
-
-        def call(*tensors: Any) -> list[Any]:
-            if rewind is not None:
-                rewind()
-            return list(function(tensors))
-
-        return call
+        Args:
+            feeds: the other tensors, with their values at the base point, wide.
+        """
+        at, body_holds = self.source.at, self.held.body_holds
+        tensors = [tensor for tensor, _ in feeds]
+        kinds = [self.dtype_of(tensor).name for tensor in (*self.held.draws, *tensors)]
+        values = [*self.source.draws(self.held), *(value for _, value in feeds)]
+        narrow = [dtypes.narrow(value, kind) for value, kind in zip(values, kinds, strict=True)]
+        return Batched(
+            self.extract(tensors, fetches),
+            [*at.arguments, *((kind, value.shape) for kind, value in zip(kinds, narrow, strict=True))],
+            [*at.narrow, *narrow],
+            rewind=None if body_holds is None else body_holds.rewind,
+        )
 
     def starts(self, input_index: int) -> list[Any]:
         """Return the tensors that hold an input; for a variable, what is read from its handle."""
@@ -184,7 +173,7 @@ class Walk:
         return self.handles[input_index] if is_variable else self.inputs[input_index]
 
     @cached_property
-    def _moving(self) -> tuple[list[Any], Any]:
+    def _moving(self) -> tuple[list[Any], Batched]:
         """The output and the tensors at each op, each once, and the function that computes them."""
         all_tensors = [self.result]
         for step in self.steps:
@@ -193,13 +182,12 @@ class Walk:
         tensors = list(
             {id(tensor): tensor for tensor in all_tensors if tensor.dtype not in _HANDLES}.values()
         )
-        return tensors, self.prune(self.held.stops, tensors)
+        return tensors, self.part(tensors, self._held_values)
 
     @cached_property
-    def _held_values(self) -> list[Any]:
-        if not self.held.stops:
-            return []
-        return list(self.prune([], self.held.stops)(*self.point, *self.drawn))
+    def _held_values(self) -> list[tuple[Any, Array]]:
+        stops = self.held.stops
+        return list(zip(stops, self.part(stops).once(), strict=True)) if stops else []
 
     def values(self, moved: Mapping[int, Array]) -> dict[int, Array]:
         """Return the values, wide, of the tensors and handles at each op, by their ids.
@@ -208,41 +196,32 @@ class Walk:
             tf.errors.OpError: the forward refuses the point, at which some inputs are moved.
         """
         tensors, function = self._moving
-        count, arguments = len(self.inputs), list(self.point)
-        for index, value in moved.items():
-            if index < count:
-                dtype = self.source.inputs[index].dtype
-                arguments[index] = tf.constant(dtypes.narrow(value, dtype), dtype)
-        variables = {index - count: value[np.newaxis] for index, value in moved.items() if index >= count}
-        with at_values(self.source.variables, variables) as rows:
-            next(rows)
-            values = function(*arguments, *self.drawn, *self._held_values)
-        return {
-            id(tensor): dtypes.widen(value.numpy()) for tensor, value in zip(tensors, values, strict=True)
-        } | {
+        count, rows = len(self.inputs), {index: value[np.newaxis] for index, value in moved.items()}
+        arguments = {index: row for index, row in rows.items() if index < count}
+        variables = {index - count: row for index, row in rows.items() if index >= count}
+        with at_values(self.source.variables, variables) as points:
+            next(points)
+            values = [stack[0] for stack in function(arguments, 1)] if arguments else function.once()
+        return dict(zip(map(id, tensors), values, strict=True)) | {
             id(handle): moved.get(index, self.source.at.point[index])
             for index, handle in self.handles.items()
         }
 
     @cached_property
     def base(self) -> dict[int, Array]:
-        """Values at the point of the tensors at each op and of what is held, by ids, in their own dtypes.
+        """Values at the point of the tensors at each op and of what is held, wide, by ids.
 
         Raises:
             CaseFailedError: what the forward raises.
         """
-        tensors, function = self._moving
         try:
-            values = [*function(*self.point, *self.drawn, *self._held_values), *self._held_values]
+            values = self.values({})
         except tf.errors.OpError as error:
             raise run_error(error, "forward") from error
-        return {
-            id(tensor): value.numpy()
-            for tensor, value in zip([*tensors, *self.held.stops], values, strict=True)
-        }
+        return values | {id(tensor): value for tensor, value in self._held_values}
 
     @cached_property
-    def _flows(self) -> tuple[list[Any], Any]:
+    def _flows(self) -> tuple[list[Any], Batched]:
         """Every tensor of the backward pass, each once, and the function that computes them."""
         all_flows = [
             *self.gradients,
@@ -250,7 +229,7 @@ class Walk:
             *[flow for step in self.steps for flow in step.gradients.values()],
         ]
         tensors = list({id(tensor): tensor for tensor in all_flows if is_numeric(tensor)}.values())
-        return tensors, self.prune([self.upstream], tensors)
+        return tensors, self.part(tensors, [(self.upstream, np.zeros(self.upstream.shape))])
 
     def passes(self, upstream: Array) -> tuple[list[OpPass], list[Array | None]]:
         """Return the gradients at each op for an upstream, and the gradient of each input.
@@ -259,15 +238,12 @@ class Walk:
             CaseFailedError: what was raised when it ran.
         """
         tensors, function = self._flows
-        info = self.source.outputs[self.output]
-        flow = tf.constant(dtypes.narrow(upstream, info.dtype), info.dtype)
+        last = len(function.arguments) - 1
         try:
-            values = function(*self.point, *self.drawn, flow)
+            values = [stack[0] for stack in function({last: upstream[np.newaxis]}, 1)]
         except tf.errors.OpError as error:
             raise run_error(error, "gradient") from error
-        value_of = {
-            id(tensor): dtypes.widen(value.numpy()) for tensor, value in zip(tensors, values, strict=True)
-        }
+        value_of = dict(zip(map(id, tensors), values, strict=True))
         passes = [
             OpPass(
                 self.places[index],

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -91,7 +91,7 @@ def _is_there(module: str) -> bool:
 MODES = {"graph": GraphMode(), "dynamic": DynamicMode(), "eager": EagerMode(), "xla": XlaMode()}
 
 
-def opener_of(case: Case, mode: str, like: CaseOpener[Any] | None = None) -> CaseOpener[Any]:
+def opener_of(case: Case, mode: str, like: CaseOpener | None = None) -> CaseOpener:
     """Return the opener of a case in a mode; its `case` has the variables among the arguments, if requested.
 
     Args:
@@ -107,7 +107,7 @@ def opener_of(case: Case, mode: str, like: CaseOpener[Any] | None = None) -> Cas
     if reason is not None:
         raise CaseSkippedError("mode", reason)
     state = CaseState() if like is None else CaseState(built=like.state.built, written=like.state.written)
-    opener: CaseOpener[Any] = CaseOpener(case, opened_in, state)
+    opener = CaseOpener(case, opened_in, state)
     is_layer = case.code.variables is None and users_code.is_layer(
         Binder(case, str, (), built=state.built).target()
     )
@@ -149,7 +149,7 @@ def _choose(case: Case, trainable: Sequence[Any]) -> Sequence[Any]:
     return chosen
 
 
-def _variables_of_custom_gradients(opener: CaseOpener[Any]) -> list[Any]:
+def _variables_of_custom_gradients(opener: CaseOpener) -> list[Any]:
     """Return the variables that the user wrote gradients for; these are checked by default.
 
     If the spec has a reference, return only those that it uses as well: it shows nothing about the others.
@@ -165,7 +165,7 @@ def _variables_of_custom_gradients(opener: CaseOpener[Any]) -> list[Any]:
     return variables
 
 
-def _with_variables(opener: CaseOpener[Any], variables: Sequence[Any], op: Any) -> CaseOpener[Any]:
+def _with_variables(opener: CaseOpener, variables: Sequence[Any], op: Any) -> CaseOpener:
     """Return the opener of the case with variables among its inputs.
 
     Raises:
@@ -188,24 +188,21 @@ def _with_variables(opener: CaseOpener[Any], variables: Sequence[Any], op: Any) 
     return replace(opener, case=with_variables(opener.case, variables, target), state=state)
 
 
-Op = TypeVar("Op")
-
-
 @dataclass(frozen=True)
-class CaseOpener(Generic[Op]):
+class CaseOpener:
     """Opens one case in one mode; `checking.Opener`."""
 
     case: Case
     mode: GraphMode
     state: CaseState = field(default_factory=CaseState)  # the state that all its ops share
 
-    def open(self, opening: Opening) -> Op:
+    def open(self, opening: Opening) -> Any:
         """Open a form of the case in the dtypes that the spec names; see `Opener`.
 
         If a case can be called eagerly but can't be traced, the error says so.
         """
         try:
-            op: Op = self.mode.open(self.case, opening, self.state)
+            return self.mode.open(self.case, opening, self.state)
         except CaseFailedError as error:
             if (
                 type(self.mode) is not GraphMode
@@ -220,7 +217,6 @@ class CaseOpener(Generic[Op]):
                 "(or --mode eager) to check it there.",
                 error.traceback,
             ) from error
-        return op
 
     @property
     def points(self) -> range:
@@ -233,7 +229,7 @@ class CaseOpener(Generic[Op]):
         """Find the weights, once."""
         weights = self.state.weights
         if weights.found is None:
-            op: Any = self.open(Opening())
+            op = self.open(Opening())
             inputs = [*self.case.tensors[len(self.case.tensors) - len(self.state.variables) :]]
             own = {
                 id(variable.handle): tensor
@@ -271,14 +267,14 @@ class CaseOpener(Generic[Op]):
 
     def drawn(self, sample: int) -> dict[int, Array]:
         """Return the arguments that are drawn, at a sample point, by index: (1, *shape) each."""
-        op: Any = self.open(Opening())
+        op = self.open(Opening())
         stack: dict[int, Array] = op.traced.at.stacked([sample])
         return stack
 
     @contextlib.contextmanager
     def moved_to(self, point: Mapping[int, Array], sample: int) -> Iterator[None]:
         """Let a sample point be the first one, with its draws, but for some inputs, while the block runs."""
-        op: Any = self.open(Opening())
+        op = self.open(Opening())
         values = enumerate(op.point)
         self.state.chosen[sample] = [np.asarray(point.get(index, value)) for index, value in values]
         for key in [key for key in self.state.draws if key[0] == 0]:
@@ -292,18 +288,17 @@ class CaseOpener(Generic[Op]):
         """Move the weights the other way; if they do so already, let them stay as they are."""
         self.state.weights.direction = -1 if self.state.weights.direction == 1 else 0
 
-    def in_float64(self, op: Any) -> Op | None:
+    def in_float64(self, op: Any) -> Any:
         """Open an opened op in float64; see `Opener`."""
-        wide: Op | None = self.mode.in_float64(op)
-        return wide
+        return self.mode.in_float64(op)
 
-    def retrace(self, op: Any) -> Op:
+    def retrace(self, op: Any) -> Any:
         """Trace or call an opened op's gradient again, for the same point."""
-        retraced: Op = op.retraced()
+        retraced = op.retraced()
         check_output_shapes(self.case, retraced)
         return retraced
 
-    def vjp(self, op: Any) -> CaseOpener[Op]:
+    def vjp(self, op: Any) -> CaseOpener:
         """Return an opener of an opened op's vjp as an op of its own; the same opener each time."""
         if id(op) not in self.state.openers_of_vjps:
             reference = None
@@ -312,7 +307,7 @@ class CaseOpener(Generic[Op]):
             case, vjp = case_of_vjp(self.case, op, reference)
             state = replace(self.state, draws={}, graphs={}, openers_of_vjps={}, vjp=vjp)
             self.state.openers_of_vjps[id(op)] = op, replace(self, case=case, state=state)
-        opener: CaseOpener[Op] = self.state.openers_of_vjps[id(op)][1]
+        opener: CaseOpener = self.state.openers_of_vjps[id(op)][1]
         return opener
 
     def written_ops(self, op: Any, output: int, input_index: int) -> Sequence[Operation] | None:
@@ -347,6 +342,3 @@ class CaseOpener(Generic[Op]):
         """Say which custom gradients the forward called and no backward pass ran; see `Opener`."""
         has_integers = not all(output.is_differentiable for output in op.outputs)
         return [] if self.state.vjp is not None else self.state.gradients.unrun(has_integers=has_integers)
-
-
-GraphOpener = CaseOpener[GraphOperation]

@@ -124,26 +124,23 @@ class WalkedPath:
                 generator, point.shape, is_complex=np.iscomplexobj(point)
             )
         passes, gradients = self.walk.passes(upstream)
-        op_passes = [
-            op_pass for op_pass, step in zip(passes, self.walk.steps, strict=True) if not step.is_transparent
-        ]
         slope = sum(
             _inner(gradient, directions[input_index])
             for input_index, gradient in zip(self.walk.input_indices, gradients, strict=True)
             if gradient is not None
         )
-        terms = [
-            (
-                [(step.op.outputs[index], flow) for index, flow in op_pass.upstreams if flow is not None],
-                [
-                    (step.op.inputs[index + step.results], flow)
-                    for index, flow in op_pass.gradients
-                    if flow is not None
-                ],
-            )
-            for step, op_pass in zip(self.steps, op_passes, strict=True)
-        ]
-        return WalkedProbe(self.walk, upstream, directions, float(slope), terms)
+        rows = [[(self.walk.result, upstream)]]
+        for step, op_pass in zip(self.walk.steps, passes, strict=True):
+            if not step.is_transparent:
+                inputs = list(step.op.inputs)[step.results :]
+                rows += [
+                    [(tensors[index], flow) for index, flow in flows if flow is not None]
+                    for tensors, flows in (
+                        (step.op.outputs, op_pass.upstreams),
+                        (inputs, op_pass.gradients),
+                    )
+                ]
+        return WalkedProbe(self.walk, directions, float(slope), rows)
 
     def _fault(self, step: Step, op_pass: OpPass) -> str:
         """Say what is wrong with the form of an op's gradient, which TensorFlow doesn't always check."""
@@ -194,11 +191,10 @@ class WalkedProbe:
     """One upstream and one direction, with the backward pass for it; see `path_blame.Probe`."""
 
     walk: Walk  # the backward pass
-    upstream: Array
     directions: dict[int, Array]  # by input index, the direction in which it moves
     slope: float  # the pair's gradient along that direction
-    # for each op, its outputs with their upstreams, and its inputs with their gradients
-    terms: list[tuple[list[tuple[Any, Array]], list[tuple[Any, Array]]]]
+    # the output with its upstream; then for each op its outputs with theirs, its inputs with their gradients
+    rows: list[list[tuple[Any, Array]]]
 
     @cached_property
     def room(self) -> tuple[float, float]:
@@ -220,13 +216,8 @@ class WalkedProbe:
     @property
     def is_finite(self) -> list[tuple[bool, bool]]:
         """For each op, whether all its upstreams are finite, and all its gradients."""
-        return [
-            (
-                all(bool(np.isfinite(flow).all()) for _, flow in outputs),
-                all(bool(np.isfinite(flow).all()) for _, flow in inputs),
-            )
-            for outputs, inputs in self.terms
-        ]
+        finite = [all(bool(np.isfinite(flow).all()) for _, flow in row) for row in self.rows[1:]]
+        return list(zip(finite[::2], finite[1::2], strict=True))
 
     def contributions(self, steps: Float) -> Float:
         """Contract values at points along the direction.
@@ -238,36 +229,29 @@ class WalkedProbe:
             (B, 1 + 2 K): the output with the upstream; then for each op its outputs with their upstreams, and
             its inputs with their gradients. NaN where the forward refuses a point.
         """
-        rows = []
-        for step in steps:
-            values = self._at(float(step))
-            if values is None:
-                rows.append([np.nan] * (1 + 2 * len(self.terms)))
-                continue
-            row = [_inner(self.upstream, values[id(self.walk.result)])]
-            for outputs, inputs in self.terms:
-                row.append(sum((_inner(flow, values[id(tensor)]) for tensor, flow in outputs), 0.0))
-                row.append(sum((_inner(flow, values[id(tensor)]) for tensor, flow in inputs), 0.0))
-            rows.append(row)
-        return np.array(rows, np.float64).reshape(len(steps), 1 + 2 * len(self.terms))
+        points = [self._at(float(step)) for step in steps]
+        contracted = [
+            [
+                np.nan if values is None else sum(_inner(flow, values[id(tensor)]) for tensor, flow in row)
+                for row in self.rows
+            ]
+            for values in points
+        ]
+        return np.array(contracted, np.float64).reshape(len(steps), len(self.rows))
 
     def sizes(self, step: float) -> Float:
         """Return, for each op, the sum of the magnitudes of its gradients along the direction, (K,)."""
-        there, back = self._at(step), self._at(-step)
-        if there is None or back is None:
-            return np.full(len(self.terms), np.nan)
-        span = 2 * step
+        ahead, behind = self._at(step), self._at(-step)
+        if ahead is None or behind is None:
+            return np.full(len(self.rows) // 2, np.nan)
+
+        def size(tensor: Any, flow: Array) -> float:
+            change = np.abs(ahead[id(tensor)] - behind[id(tensor)])
+            return float(np.sum(np.abs(flow) * change)) if flow.shape == change.shape else 0.0
+
         with np.errstate(invalid="ignore", over="ignore"):
-            return np.array(
-                [
-                    sum(
-                        float(np.sum(np.abs(flow) * np.abs(there[id(tensor)] - back[id(tensor)]))) / span
-                        for tensor, flow in (*outputs, *inputs)
-                        if flow.shape == there[id(tensor)].shape
-                    )
-                    for outputs, inputs in self.terms
-                ]
-            )
+            sizes = [sum(size(*term) for term in row) / (2 * step) for row in self.rows[1:]]
+        return np.add(sizes[::2], sizes[1::2])
 
     def _at(self, step: float) -> dict[int, Array] | None:
         point = self.walk.source.at.point
@@ -338,12 +322,12 @@ class OpAlone(OpFacts):
     @property
     def point(self) -> list[Array]:
         """The op's own operating point."""
-        return [dtypes.widen(value) for value in self.values(self.fed)]
+        return self.values(self.fed)
 
     @property
     def base_values(self) -> list[Array]:
         """The outputs there."""
-        return [dtypes.widen(value) for value in self.values(self.fetched)]
+        return self.values(self.fetched)
 
     @cached_property
     def upstreams(self) -> list[Any]:
@@ -372,25 +356,6 @@ class OpAlone(OpFacts):
     def low_precision(self) -> tuple[str, ...]:
         """Dtypes below float64 between the tensors that move and the outputs."""
         return tuple(self.walk.low_precision(self.fed, self.fetched))
-
-    @cached_property
-    def dtype_faults(self) -> dict[int, str]:
-        """Per input, what is wrong with its gradient's dtype."""
-        return {
-            input_index: f"the gradient must be {tensor.dtype.name}, as its input is, but is "
-            f"{gradient.dtype.name}."
-            for input_index, (tensor, gradient) in enumerate(zip(self.fed, self.gradients, strict=True))
-            if gradient is not None and gradient.dtype != tensor.dtype
-        }
-
-    def leads_to(self, output: int, input_index: int) -> bool:
-        """Whether this input moves this output through floating tensors."""
-        return graph_path.leads_to(self.fed[input_index], self.fetched[output], self.walk.held.stops)
-
-    def passes_numpy(self, output: int, input_index: int) -> bool:
-        """Whether this input moves this output through NumPy functions alone, which have no gradient."""
-        result = self.fetched[output]
-        return graph_path.passes_numpy(result.graph, self.fed[input_index], result)
 
     # What runs.
 
@@ -467,7 +432,7 @@ class OpAlone(OpFacts):
 
     def _batch(self, upstreams: Sequence[Any], results: Sequence[Any]) -> Batched:
         """Batch a part of the graph as a function of what is always fed, upstreams, and held stops."""
-        walk, source = self.walk, self.walk.source
+        walk = self.walk
         known_ids = {id(tensor) for tensor in self._always_fed}
         # An op's other inputs keep their values: a condition may be made of what moves, too.
         after = graph_path.ops_after(self.fed)
@@ -475,22 +440,14 @@ class OpAlone(OpFacts):
         stops = [tensor for tensor in held if id(tensor) in walk.base and id(tensor) not in known_ids]
         moving_tensors = self._always_fed[len(walk.inputs) + len(walk.held.draws) :]
         read = {id(tensor): fed for fed in self.fed for tensor in self._moved_with(fed)}
-        extra = [*moving_tensors, *upstreams, *stops]
-        flows = [np.zeros(info.shape, tf.as_dtype(info.dtype).as_numpy_dtype) for info in self.outputs]
-        point = [
-            *source.at.narrow,
-            *[value.numpy() for value in walk.drawn],
-            *self.values([read[id(tensor)] for tensor in moving_tensors]),
-            *(flows if upstreams else []),
-            *self.values(stops),
-        ]
-        kinds = [dtype for dtype, _ in source.at.arguments]
-        kinds += [walk.dtype_of(tensor).name for tensor in (*walk.held.draws, *extra)]
-        return Batched(
-            walk.extract(extra, results),
-            [(kind, np.shape(value)) for kind, value in zip(kinds, point, strict=True)],
-            point,
-            rewind=walk.rewind,
+        flows = [np.zeros(info.shape) for info in self.outputs[: len(upstreams)]]
+        return walk.part(
+            results,
+            [
+                *((tensor, walk.base[id(read[id(tensor)])]) for tensor in moving_tensors),
+                *zip(upstreams, flows, strict=True),
+                *((tensor, walk.base[id(tensor)]) for tensor in stops),
+            ],
         )
 
 

@@ -32,6 +32,13 @@ def test_a_value_on_stairs_is_as_noisy_for_all_of_its_inputs(precision, seeds):
     assert not tally.counts["right: MISMATCH"], tally.bad
 
 
+@pytest.mark.parametrize("seed", [2171, 4033], ids=["the last step leaves", "most of it climbs lower stairs"])
+def test_what_is_seen_of_coarse_values_is_not_taken_for_all_of_them(seed):
+    tally = Tally()
+    tally.judge(seed, FLOAT32, 1e-2)
+    assert not tally.counts["right: MISMATCH"], tally.bad
+
+
 @pytest.mark.once  # the compositions of the test above, of which none gets a wrong verdict
 @pytest.mark.parametrize(
     ("precision", "error"), [(FLOAT64, 1e-4), (FLOAT32, 1e-2)], ids=["float64", "float32"]

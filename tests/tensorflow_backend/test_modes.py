@@ -335,6 +335,27 @@ def test_a_forward_that_works_only_eagerly_fails_the_default_mode_with_the_advic
     )
 
 
+def dropped(x):
+    return tf.nn.dropout(tf.sin(x) if float(x.numpy().sum()) else x, 0.5)
+
+
+def rounded(x):
+    return x + tf.stop_gradient(tf.round(x) - x if float(x.numpy().sum()) else x)
+
+
+UNTRACED = {
+    "a draw": (dropped, {}, Status.PASSED),
+    "a stop that is meant": (rounded, {"freeze": True}, Status.PASSED),
+    "a stop": (rounded, {}, Status.INCONCLUSIVE),
+}
+
+
+@pytest.mark.parametrize(("forward", "more", "status"), UNTRACED.values(), ids=UNTRACED)
+def test_what_can_not_be_traced_keeps_its_draws_and_stops_eagerly(run_in, forward, more, status):
+    result = run_in(["eager"], forward=forward, inputs={"x": {"value": [0.3, 1.2]}}, **more)["eager"]
+    assert (result.status, result.error) == (status, None)
+
+
 def test_a_numpy_forward_is_no_matter_of_modes(run_in):
     message = run_in(["graph"], forward=lambda x: np.sort(x))["graph"].error.message  # noqa: PLW0108 (a frame)
     assert "modes" not in message

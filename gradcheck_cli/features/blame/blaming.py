@@ -39,7 +39,7 @@ from gradcheck_cli.spec.words import BINDINGS
 from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.backward_walk import Walk
 from gradcheck_cli.tensorflow_backend.graph_view import ForwardGraph, UnheldStop
-from gradcheck_cli.tensorflow_backend.openers import GraphOpener, opener_of
+from gradcheck_cli.tensorflow_backend.openers import CaseOpener, opener_of
 from gradcheck_cli.tensorflow_backend.walked_path import WalkedPath
 
 # If a case has more mismatched pairs, only the first ones are examined: each takes its own backward pass.
@@ -53,7 +53,7 @@ def blame_path(
     output: int,
     input_indices: Sequence[int],
     samples: Sequence[int],
-    opener: GraphOpener,
+    opener: CaseOpener,
     *,
     after_run: bool = False,
 ) -> PathBlame:
@@ -81,7 +81,7 @@ def blame_path(
 
 
 def _blame_at(
-    sample: int, output: int, input_indices: Sequence[int], opener: GraphOpener, *, after_run: bool
+    sample: int, output: int, input_indices: Sequence[int], opener: CaseOpener, *, after_run: bool
 ) -> tuple[Blame, OpenedOperation]:
     """Find the op to blame at one sample point."""
     with opener.at(sample):
@@ -214,7 +214,7 @@ def _blame_command(case: Case, label: str) -> str:
     return " ".join(shlex.quote(word) for word in words)
 
 
-def _blame_line(label: str, opener: GraphOpener, points: Sequence[int]) -> str:
+def _blame_line(label: str, opener: CaseOpener, points: Sequence[int]) -> str:
     """Return the line for a pair; empty if its path is a single op, and that no sampler."""
     try:
         opener, op, (output, input_index) = open_pair(opener, label)
@@ -337,7 +337,7 @@ def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
 
 
 def _check_again(
-    blamed: PathBlame, opener: GraphOpener, path: tuple[int, Sequence[int]], samples: Sequence[int]
+    blamed: PathBlame, opener: CaseOpener, path: tuple[int, Sequence[int]], samples: Sequence[int]
 ) -> PathBlame:
     """Check a path again whose ops are all right although a run fails; keep a result that names an op.
 
@@ -349,7 +349,7 @@ def _check_again(
 
 def _open_paths(
     case: Case, label: str | None
-) -> tuple[GraphOpener, OpenedOperation, list[tuple[int, list[int]]]]:
+) -> tuple[CaseOpener, OpenedOperation, list[tuple[int, list[int]]]]:
     """Return the requested output and inputs, by index, with their op and its opener."""
     opener = opener_of(case, "graph")
     if label is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -190,7 +189,7 @@ def draw_figures(judged: hooks.OpenCase) -> None:
     judged.findings = replace(findings, pairs=tuple(pairs))
 
 
-def _draw_figure(findings: Findings, pair: PairResult, opener: CaseOpener[Any]) -> Figure | None:
+def _draw_figure(findings: Findings, pair: PairResult, opener: CaseOpener) -> Figure | None:
     judged = findings.judged.get(pair.label)
     figure = None if judged is None else figure_of(judged)
     if judged is None or figure is None:

@@ -32,7 +32,7 @@ from gradcheck_cli.spec.case import first_order_alone
 from gradcheck_cli.spec.values.points import describe_point, point_lines, point_text
 from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend import dtypes
-from gradcheck_cli.tensorflow_backend.openers import GraphOpener
+from gradcheck_cli.tensorflow_backend.openers import CaseOpener
 
 Array = np.ndarray[Any, Any]
 Point = Mapping[int, Array]
@@ -79,7 +79,7 @@ class WrongPoint:
 class Exploration:
     """The points of one case, or of its vjp as a case of its own."""
 
-    opener: GraphOpener  # opens the case
+    opener: CaseOpener  # opens the case
     findings: Findings  # what its sample points showed
     first: Any  # the op at the first sample point
     until: float = math.inf  # when a search is over, by `clock.now`; infinite if this is none
@@ -414,9 +414,7 @@ def is_open(pair: PairResult) -> bool:
     return is_undecided and pair.order == 1 and pair.error > pair.bound
 
 
-def check_at(
-    opener: GraphOpener, point: Point, sample: int, checks: frozenset[str] = frozenset()
-) -> Findings:
+def check_at(opener: CaseOpener, point: Point, sample: int, checks: frozenset[str] = frozenset()) -> Findings:
     """Judge a case at a given point, without most structural checks.
 
     Those concern the op, whatever the point, and were made at the samples.

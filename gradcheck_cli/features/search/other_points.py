@@ -24,7 +24,7 @@ from gradcheck_cli.spec.values.arrays import as_lists
 from gradcheck_cli.spec.values.constraints import distribution_of
 from gradcheck_cli.spec.words import SOURCES
 from gradcheck_cli.spec.yaml_tree import as_flow
-from gradcheck_cli.tensorflow_backend.openers import GraphOpener, opener_of
+from gradcheck_cli.tensorflow_backend.openers import CaseOpener, opener_of
 
 # Mixed points: if so many might take too long one by one, a first call shows how long a point takes. (What it
 # calls was built at the sample points.)
@@ -137,7 +137,7 @@ def search(first: Exploration, samples: Sequence[int], spent: float) -> None:
     )
 
 
-def _explain_refusal(opener: GraphOpener, findings: Findings) -> str:
+def _explain_refusal(opener: CaseOpener, findings: Findings) -> str:
     """Return why a case can't be searched; empty if it can."""
     statuses = {pair.status for pair in findings.pairs}
     if Status.MISMATCHED in statuses:
@@ -158,7 +158,7 @@ def _try_one_row(whole: Exploration) -> Exploration | None:
     if case is None:
         return None
     with suppress(*ERRORS):
-        opener: GraphOpener = opener_of(case, case.mode)
+        opener: CaseOpener = opener_of(case, case.mode)
         part = Exploration(opener, whole.findings, opener.open(Opening(0)), whole.until)
         part.judge(({index: part.base[index] for index in part.mixed.moving}, frozenset(), False))
         # That a function takes one row isn't stated: a gradient of another form there is no finding.

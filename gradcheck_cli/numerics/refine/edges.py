@@ -75,12 +75,11 @@ class Departure(PerElement):
     edge: np.ndarray  # of `Edge`
     low: Float  # the largest step that still agrees with the tangent
     high: Float  # the smallest that doesn't
-    beyond: Float  # by how much the slope differs there, or at the next step
 
     @staticmethod
     def empty(size: int) -> Departure:
         """Return departures that aren't known."""
-        return Departure(np.full(size, Edge.NONE, np.int8), *(np.zeros(size) for _ in range(3)))
+        return Departure(np.full(size, Edge.NONE, np.int8), *(np.zeros(size) for _ in range(2)))
 
     def without(self, which: np.ndarray) -> Departure:
         """Return the same with some elements whose edges don't matter: they count as gradual."""
@@ -130,7 +129,7 @@ def find_departure(
     """
     at = series.at
     edge = np.full(slope.shape, Edge.NONE, dtype=np.int8)
-    low, high, beyond = np.zeros(slope.shape), np.zeros(slope.shape), np.zeros(slope.shape)
+    low, high = np.zeros(slope.shape), np.zeros(slope.shape)
     is_open = np.isfinite(uncertainty)
     with np.errstate(all="ignore"):
         blur = uncertainty + at.noise * np.maximum(noise / at.error, 1.0)
@@ -145,17 +144,17 @@ def find_departure(
             is_abrupt = away[k] > ABRUPT * scale
             is_later = (edge == Edge.GRADUAL) & is_usable & is_abrupt
             edge = np.where(is_later, Edge.LATER, edge)
+            # Only a further step shows whether what leaves by less grows as smooth functions do.
+            otherwise = Edge.NONE
             if k + 1 < away.shape[0]:
                 is_abrupt |= at.is_usable[k + 1] & ~(away[k + 1] >= GROWTH * away[k])
-                beyond = np.where(leaves, np.fmax(away[k], away[k + 1]), beyond)
-            else:
-                beyond = np.where(leaves, away[k], beyond)
-            edge = np.where(leaves, np.where(is_abrupt, Edge.ABRUPT, Edge.GRADUAL), edge)
+                otherwise = Edge.GRADUAL
+            edge = np.where(leaves, np.where(is_abrupt, Edge.ABRUPT, otherwise), edge)
             is_here = leaves | is_later
             low, high = np.where(is_here, series.step[k - 1], low), np.where(is_here, series.step[k], high)
             is_open = is_open & ~leaves
         low = np.where(away[0] > 2 * blur[0], 0.0, low)  # one side left it already
-    return Departure(edge.astype(np.int8), low, high, beyond)
+    return Departure(edge.astype(np.int8), low, high)
 
 
 def absorbed_slope(size: Float, unit: Float, step_scale: Float) -> Float:
@@ -221,7 +220,7 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
                 is_stair |= ~np.isfinite(height)
                 riser = np.where(is_stair & (moved >= RISER * height), change, 0.0)
                 climbed = np.cumsum(riser, axis=0)
-                climbs[side] = climbs[side].put(which, _Climb.of(sign * riser, step))
+                climbs[side] = climbs[side].put(which, _Climb.of(sign * riser, change, step))
                 width = np.maximum(step[0], step[1] - step[0])
                 hidden_here = np.where(is_stair, HIDDEN * height / width, 0.0)
             hidden[which] = np.fmax(hidden[which], np.where(np.isfinite(hidden_here), hidden_here, np.inf))
@@ -264,9 +263,13 @@ def _place_grids(
 
 @dataclass(frozen=True)
 class _Climb(PerElement):
-    """The risers of one side, (e,) each: how many, their heights, the first one's place, the gaps between."""
+    """The risers of one side, (e,) each: how many, their heights, the first one's place, the gaps between.
+
+    `share` is the part of all movement that they are; the rest is of risers that are too low to count.
+    """
 
     count: np.ndarray
+    share: Float
     lowest: Float
     highest: Float
     first: Float
@@ -276,11 +279,11 @@ class _Climb(PerElement):
     @staticmethod
     def empty(size: int) -> _Climb:
         """Return a side without risers."""
-        return _Climb(np.zeros(size), *(np.full(size, np.nan) for _ in range(5)))
+        return _Climb(np.zeros(size), *(np.full(size, np.nan) for _ in range(6)))
 
     @staticmethod
-    def of(riser: Float, step: Float) -> _Climb:
-        """Return the climb by risers, (points - 1, e), with 0 elsewhere, at points of these distances."""
+    def of(riser: Float, change: Float, step: Float) -> _Climb:
+        """Return the climb by risers, (points - 1, e) of all changes, at points of these distances."""
         is_riser, cell = riser != 0, np.diff(step, axis=0)
         riser_at = np.where(is_riser, step[:-1] + 0.5 * cell, -np.inf)
         before = np.maximum.accumulate(riser_at, axis=0)[:-1]
@@ -288,6 +291,7 @@ class _Climb(PerElement):
         is_gap = is_riser[1:] & np.isfinite(before)
         return _Climb(
             count=is_riser.sum(axis=0),
+            share=np.abs(riser).sum(axis=0) / np.abs(change).sum(axis=0),
             lowest=np.where(is_riser, riser, np.inf).min(axis=0),
             highest=np.where(is_riser, riser, -np.inf).max(axis=0),
             first=np.where(is_riser, riser_at, np.inf).min(axis=0),
@@ -306,6 +310,7 @@ def _combine_climbs(climbs: Sequence[_Climb], hidden: Float) -> tuple[np.ndarray
         lowest, highest = np.minimum(above.lowest, below.lowest), np.maximum(above.highest, below.highest)
         is_even = (np.minimum(above.count, below.count) >= PATTERN) & (lowest * highest > 0)
         is_even &= (narrowest > 0) & (widest <= EVEN**2 * narrowest) & np.isfinite(hidden)
+        is_even &= EVEN * np.minimum(above.share, below.share) >= 1
         small, large = (
             np.minimum(np.abs(lowest), np.abs(highest)),
             np.maximum(np.abs(lowest), np.abs(highest)),

@@ -71,8 +71,7 @@ class EagerCall:
     # the variables that a custom gradient has gradients for, by `id`
     gradient_variables: dict[int, Any] = field(default_factory=dict)
     seen: OpsSeen = field(default_factory=OpsSeen)  # by the call at the base point
-    custom_gradients: int = 0  # how many of the forward's custom gradients ran at the base point
-    is_plain: bool = True  # whether all of these custom gradients are TensorFlow's own
+    is_plain: bool = True  # whether all custom gradients that ran at the base point are TensorFlow's own
     written: State = field(default_factory=State)  # what a call writes to; it is restored after each call
     # what only a gradient writes to; it is restored at the end of the case
     written_by_gradient: State = field(default_factory=State)
@@ -90,16 +89,14 @@ class EagerCall:
                 self.stops.append((_describe_stop_here(), value))
             return value
 
-        def count(function: Any) -> None:
-            self.custom_gradients += 1
+        def note(function: Any) -> None:
             self.is_plain &= private_gradients.is_tensorflows(function)
 
         with (
             self._restore_at_end(),
             self._order_variables(),
-            private_eager.replace_stop_gradients(stop),
+            private_eager.replace_stop_gradients(stop, note),
             private_eager.note_writes(lambda *resource: self.written.record(Resource(*resource))),
-            private_eager.note_custom_gradients(count),
             private_eager.observe_ops(self.seen.note),
             private_eager.run_functions_eagerly(),
         ):

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from functools import cache, partial
-from typing import Any
-
-import numpy as np
 
 from gradcheck_cli import hooks
-from gradcheck_cli.checking.ops.operation import GradientFormError, Opening, Operation
+from gradcheck_cli.checking.ops.operation import GradientFormError, Opening
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.numerics import precision_of
-from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
@@ -24,7 +18,6 @@ from gradcheck_cli.tensorflow_backend.modes.graph_modes import (
     agree,
     check_output_shapes,
     float64_twin,
-    pull_random,
 )
 
 _BY_OVERRIDE = "attaches the gradient by an override, which eager mode ignores; use binding: custom_gradient."
@@ -55,13 +48,6 @@ class EagerMode(GraphMode):
         if opening.is_reference:
             return GraphOperation.of(TracedCase(case, opening, state))
         op = EagerOperation.of(CalledCase(case, opening, state))
-        trace = cache(partial(_trace_alike, op))
-
-        def rounded(draw: int) -> Operation | None:
-            traced = trace()
-            return None if traced is None else traced.forms.rounded_otherwise(draw)
-
-        op = replace(op, forms=replace(op.forms, rounded_otherwise=rounded))
         if not opening.reversed:
             check_output_shapes(case, op)
         return op
@@ -77,23 +63,8 @@ class EagerMode(GraphMode):
             return float64_twin(op)
         if not op.facts.low_precision:
             return None
-        return _trace_in_float64(op) or _call_in_float64(op)
-
-
-def _trace_in_float64(op: EagerOperation) -> GraphOperation | None:
-    traced = _trace_alike(op)
-    return None if traced is None else float64_twin(traced)
-
-
-def _trace_alike(op: EagerOperation) -> GraphOperation | None:
-    """Trace a called op; `None` if the trace has other values or gradients."""
-    traced = op.called.trace
-    if traced is None:
-        return None
-    try:
-        return traced if agree(op, traced) and _have_same_gradients(op, traced) else None
-    except (CaseFailedError, GradientFormError):
-        return None
+        alike = op.called.alike
+        return (None if alike is None else float64_twin(alike)) or _call_in_float64(op)
 
 
 def _call_in_float64(op: EagerOperation) -> EagerOperation | None:
@@ -107,25 +78,6 @@ def _call_in_float64(op: EagerOperation) -> EagerOperation | None:
     except (CaseFailedError, GradientFormError):
         return None
     return wide
-
-
-def _have_same_gradients(op: EagerOperation, traced: GraphOperation) -> bool:
-    """Whether a call and a trace have the same gradients, up to rounding, for a random upstream."""
-    unit = max(precision_of(name).unit_roundoff for name in (*op.facts.low_precision, "float64"))
-    for output_index, upstream, called_gradients in pull_random(op, op.called.case):
-        traced_gradients: Any = traced.vjp(output_index, upstream)
-        for called_gradient, traced_gradient in zip(called_gradients, traced_gradients, strict=True):
-            if called_gradient is None or traced_gradient is None:
-                if called_gradient is not traced_gradient:
-                    return False
-                continue
-            with np.errstate(invalid="ignore"):
-                difference = np.abs(called_gradient - traced_gradient)
-                largest = np.max(np.abs(traced_gradient), initial=0.0, where=np.isfinite(traced_gradient))
-            is_close = difference <= ROUNDINGS_OF_A_RUN * unit * largest
-            if not np.all(is_close | (np.isnan(called_gradient) & np.isnan(traced_gradient))):
-                return False
-    return True
 
 
 def works_eagerly(case: Case, opening: Opening, state: CaseState) -> bool:

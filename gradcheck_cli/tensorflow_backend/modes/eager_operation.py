@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -19,12 +19,15 @@ from gradcheck_cli.checking.ops.operation import (
     GradientFormError,
     OpenedOperation,
     Opening,
+    Operation,
     OpFacts,
     OpForms,
     TensorInfo,
 )
 from gradcheck_cli.checking.pairs.pair import label_between
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.numerics import precision_of
+from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend import dtypes, frames, graph_path
 from gradcheck_cli.tensorflow_backend.binding import flat_tensors
@@ -37,7 +40,7 @@ from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, Sample
 from gradcheck_cli.tensorflow_backend.graph_path import STOP
 from gradcheck_cli.tensorflow_backend.modes import private_eager
 from gradcheck_cli.tensorflow_backend.modes.eager_call import EagerCall
-from gradcheck_cli.tensorflow_backend.modes.graph_modes import agree
+from gradcheck_cli.tensorflow_backend.modes.graph_modes import agree, pull_random
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_state
 from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
 from gradcheck_cli.tensorflow_backend.traces.state import Resource, at_values
@@ -109,8 +112,7 @@ class CalledCase:
         Raises:
             GradientFormError: a custom gradient's is of another shape than its input.
         """
-        sources = [*self.tensors, *self.state.variables]
-        sources_by_input = {input_index: sources[input_index] for input_index in self.at.differentiable}
+        moving = self.moving
         rows: list[dict[int, Any]] = []
         with private_eager.look_at_gradients(ran, self._raise_form_fault), self.call.call_unheld() as call:
             for row in range(len(next(iter(upstreams.values())))):
@@ -118,42 +120,35 @@ class CalledCase:
                     self.call.restore()
                 # A `tf.py_function` forgets its tape after it has given its gradients.
                 if not rows or "EagerPyFunc" in self.call.seen.types or self.call.must_begin_anew:
-                    tape, outputs = self._call_under_tape(call, list(sources_by_input.values()))
+                    tape, outputs = self._call_under_tape(call, moving.values())
                     if self.called_twice:
                         with contextlib.suppress(Exception):  # nothing is asked but what it leaves behind
                             call(*map(dtypes.moved, self.tensors))
                     self.call.reseed(self.call.seed + 1)  # the gradient draws independently of the forward
                 targets = [outputs[output] for output in upstreams]
-                values = [
-                    value_of(stack, row, tuple(target.shape))
+                flows = [
+                    _constant(value_of(stack, row, tuple(target.shape)), target.dtype)
                     for stack, target in zip(upstreams.values(), targets, strict=True)
                 ]
-                flows = [
-                    tf.constant(dtypes.narrow(value, target.dtype.name), target.dtype)
-                    for value, target in zip(values, targets, strict=True)
-                ]
-                with (
-                    naming_user_errors(),
-                    watching(),
-                    self.call.note_gradient_writes(),
-                ):
-                    row_gradients = tape.gradient(
-                        targets, list(sources_by_input.values()), output_gradients=flows
-                    )
+                with naming_user_errors(), watching(), self.call.note_gradient_writes():
+                    gradients = tape.gradient(targets, list(moving.values()), output_gradients=flows)
                 self.call.sort_writes(self.tensors, self.base)
                 rows.append(
                     {
-                        input_index: dense(
-                            private_gradients.from_number(gradient, sources_by_input[input_index].dtype),
-                            sources_by_input[input_index],
-                        )
-                        for input_index, gradient in zip(sources_by_input, row_gradients, strict=True)
+                        index: dense(private_gradients.from_number(gradient, source.dtype), source)
+                        for (index, source), gradient in zip(moving.items(), gradients, strict=True)
                     }
                 )
         return rows
 
+    @property
+    def moving(self) -> dict[int, Any]:
+        """The tensors and variables to differentiate by, by input index."""
+        sources = [*self.tensors, *self.state.variables]
+        return {input_index: sources[input_index] for input_index in self.at.differentiable}
+
     def _call_under_tape(
-        self, call: Callable[..., list[Any]], watched: Sequence[Any]
+        self, call: Callable[..., list[Any]], watched: Iterable[Any]
     ) -> tuple[Any, list[Any]]:
         with tf.GradientTape(persistent=True) as tape:
             for tensor in watched:
@@ -162,8 +157,7 @@ class CalledCase:
 
     def _raise_form_fault(self, tensor: Any, gradient: Any) -> None:
         """Raise for a gradient of another shape than its input; the case ends."""
-        moving = {index: [*self.tensors, *self.state.variables][index] for index in self.at.differentiable}
-        input_indices = tuple(index for index, source in moving.items() if source is tensor)
+        input_indices = tuple(index for index, source in self.moving.items() if source is tensor)
         of = (
             f" for {self.inputs[input_indices[0]].name}"
             if input_indices
@@ -233,10 +227,40 @@ class CalledCase:
         _ = self.base  # the first call is the user's
         with contextlib.suppress(CaseFailedError, CaseSkippedError, GradientFormError):
             op = GraphOperation.open(self.case, self.opening, self.state)
-            # Values that are drawn differ.
-            if self.call.seen.draws or agree(op, self):
+            _ = op.traced.forward
+            if self.call.seen.draws or agree(op, self):  # values that are drawn differ
                 return op
         return None
+
+    @cached_property
+    def alike(self) -> GraphOperation | None:
+        """The trace, if it has the values and gradients of calls: then it shows what no call does."""
+        with contextlib.suppress(CaseFailedError, GradientFormError):
+            if self.trace is not None and agree(self, self.trace) and self._has_gradients_of(self.trace):
+                return self.trace
+        return None
+
+    def _has_gradients_of(self, trace: GraphOperation) -> bool:
+        """Whether a call and a trace have the same gradients, up to rounding, for a random upstream."""
+        unit = max(precision_of(name).unit_roundoff for name in (*self.facts.low_precision, "float64"))
+        for output_index, upstream, called_gradients in pull_random(self, self.case):
+            traced_gradients: Any = trace.vjp(output_index, upstream)
+            for called_gradient, traced_gradient in zip(called_gradients, traced_gradients, strict=True):
+                if called_gradient is None or traced_gradient is None:
+                    if called_gradient is not traced_gradient:
+                        return False
+                    continue
+                with np.errstate(invalid="ignore"):
+                    difference = np.abs(called_gradient - traced_gradient)
+                    largest = np.max(np.abs(traced_gradient), initial=0.0, where=np.isfinite(traced_gradient))
+                is_close = difference <= ROUNDINGS_OF_A_RUN * unit * largest
+                if not np.all(is_close | (np.isnan(called_gradient) & np.isnan(traced_gradient))):
+                    return False
+        return True
+
+    def rounded_otherwise(self, draw: int) -> Operation | None:
+        """Return the trace in float64, with its gradient rounded as a draw chooses; see `OpForms`."""
+        return None if self.alike is None else self.alike.forms.rounded_otherwise(draw)
 
     @cached_property
     def facts(self) -> CalledFacts:
@@ -283,7 +307,7 @@ class CalledCase:
                 for input_index in batch.keys() & set(range(count)):
                     info = self.inputs[input_index]
                     value = value_of(batch[input_index], row, info.shape)
-                    tensors[input_index] = tf.constant(dtypes.narrow(value, info.dtype), info.dtype)
+                    tensors[input_index] = _constant(value, tf.as_dtype(info.dtype))
                 rows.append(self._evaluate_at(tensors))
         if not rows:
             return [np.empty((0, *output.shape)) for output in self.outputs]
@@ -329,6 +353,10 @@ class CalledCase:
                 zero = np.zeros_like(gradients[0])
                 result[input_index] = np.stack([zero if value is None else value for value in column])
         return result
+
+
+def _constant(value: Array, dtype: tf.DType) -> Any:
+    return tf.constant(dtypes.narrow(value, dtype.name), dtype)
 
 
 def describe_failure(error: BaseException, what: str) -> CaseFailedError:
@@ -506,7 +534,10 @@ class EagerOperation(OpenedOperation):
             opening=called.opening,
             called=called,
             facts=called.facts,
-            forms=OpForms(lambda stops: EagerOperation.of(replace(called, stops=stops))),
+            forms=OpForms(
+                lambda stops: EagerOperation.of(replace(called, stops=stops)),
+                rounded_otherwise=called.rounded_otherwise,
+            ),
             evaluate=called.evaluate,
             vjp=called.vjp,
             joint_vjp=called.joint_vjp,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.operation import GradientFormError, OpenedOperation, Opening, Operation
+from gradcheck_cli.checking.ops.operation import GradientFormError, Opening
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.spec.case import Case
@@ -54,7 +54,7 @@ def float64_twin(op: GraphOperation) -> GraphOperation | None:
     return twin
 
 
-def agree(op: Operation, wide: Any) -> bool:
+def agree(op: Any, wide: Any) -> bool:
     """Whether an op and its form in a wider dtype have the same values at the base point."""
     for narrow, output, own_value, wide_value in zip(
         op.outputs, wide.outputs, op.base_values, wide.base_values, strict=True
@@ -98,7 +98,7 @@ def _has_same_gradients_as_twin(op: GraphOperation, twin: GraphOperation) -> boo
     return True
 
 
-def pull_random(op: OpenedOperation, case: Case) -> Iterator[tuple[int, Any, Any]]:
+def pull_random(op: Any, case: Case) -> Iterator[tuple[int, Any, Any]]:
     """Pull a random upstream of each output back; yield the output's index, the upstream and the gradients.
 
     Of ones, a softmax's gradient would be zero, and in low precision nothing but rounding.

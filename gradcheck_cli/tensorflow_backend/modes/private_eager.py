@@ -72,11 +72,16 @@ def run_functions_eagerly() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def replace_stop_gradients(replace: Callable[[Any, bool], Any]) -> Iterator[None]:
+def replace_stop_gradients(
+    replace: Callable[[Any, bool], Any], note: Callable[[Any], None] = lambda _: None
+) -> Iterator[None]:
     """Let `replace(result, is_met)` decide what each `stop_gradient` returns to its caller.
 
     `is_met` is false inside the forward of a `tf.custom_gradient`, which backpropagation skips, and in
     backpropagation itself, when it is differentiated again.
+
+    Args:
+        note: is called with the function of each `tf.custom_gradient`, except `tf.recompute_grad`'s own.
     """
     original, decorator = gen_array_ops.stop_gradient, custom_gradient._eager_mode_decorator
     depth = 0
@@ -86,32 +91,20 @@ def replace_stop_gradients(replace: Callable[[Any, bool], Any]) -> Iterator[None
 
     def decorated(function: Any, args: Any, keywords: Any) -> Any:
         nonlocal depth
-        steps = 0 if private_graphs.recomputes(function) else 1
-        depth += steps
+        if private_graphs.recomputes(function):
+            return decorator(function, args, keywords)
+        note(function)
+        depth += 1
         try:
             return decorator(function, args, keywords)
         finally:
-            depth -= steps
+            depth -= 1
 
     with (
         replace_attributes(gen_array_ops, stop_gradient=stop),
         replace_attributes(tf.raw_ops, StopGradient=stop),
         replace_attributes(custom_gradient, _eager_mode_decorator=decorated),
     ):
-        yield
-
-
-@contextlib.contextmanager
-def note_custom_gradients(note: Callable[[Any], None]) -> Iterator[None]:
-    """Call `note(function)` for a `tf.custom_gradient` called eagerly, except `tf.recompute_grad`'s own."""
-    decorator = custom_gradient._eager_mode_decorator
-
-    def decorated(function: Any, args: Any, keywords: Any) -> Any:
-        if not private_graphs.recomputes(function):
-            note(function)
-        return decorator(function, args, keywords)
-
-    with replace_attributes(custom_gradient, _eager_mode_decorator=decorated):
         yield
 
 
