@@ -548,7 +548,8 @@ def _wrap_override_map(log: GradientLog, original: Any) -> Callable[..., Any]:
         made = self.get_operations()[before:]
         if names and makers:
             functions = map(private_graphs.registered_gradient, names)
-            labels = [_name_of(one) if one else name for name, one in zip(names, functions, strict=True)]
+            pairs = zip(names, functions, strict=True)
+            labels = [_name_of(function) if function else name for name, function in pairs]
             eager = " in eager mode" * tf.executing_eagerly()
             site = GradientSite(", ".join(labels) + eager, makers[:1])
             nodes = [op.node_def for op in made]
