@@ -706,7 +706,8 @@ def _describe_held_stops(operations: Operations | None) -> tuple[str, ...]:
     is_own = operations.differenced is operations.formula
     owner = "" if is_own else " of the reference"
     held = [f"stop_gradient at {place}{owner}" for place in operations.differenced.facts.held_places]
-    moving = operations.declared.facts.passed_over if is_own else ()
+    is_vjp = any(info.of for info in operations.declared.outputs)
+    moving = operations.declared.facts.passed_over if is_own and not is_vjp else ()
     reason = "inside a custom gradient's forward, which is differenced as it is"
     return (*held, *(f"not stop_gradient at {place} ({reason})" for place in moving))
 

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend import dtypes
-from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
+from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs, private_state
 
 STOP = "StopGradient"  # the name under which held stops are counted
 STOPS = frozenset({STOP})  # backpropagation ends at them, and a check may hold them at their base value
@@ -367,15 +367,29 @@ def _is_assigned_first(op: Any) -> bool:
     )
 
 
-def gradient_variables(graph: Any, outputs: Iterable[Any]) -> list[Any]:
-    """Return the variables that have a gradient from a `tf.custom_gradient` that the outputs depend on."""
+def gradient_variables(graph: Any, inputs: Iterable[Any], outputs: Iterable[Any]) -> list[Any]:
+    """Return the variables that have a gradient from a `tf.custom_gradient` that the outputs depend on.
+
+    An argument that variables alone move counts, too: no gradient for an input shows what is returned for it.
+    """
     variables: dict[int, Any] = {}
+    handles: set[int] = set()
+    moved = ops_after(inputs)
     for op in ops_before(outputs):
         for node in (op.node_def, *inner_nodes(graph, op)):
             unit = private_graphs.custom_gradient_in(node)
-            if unit is not None and unit.is_stepped_over:
-                variables |= {id(variable): variable for variable in unit.variables}
-    return list(variables.values())
+            if unit is None or not unit.is_stepped_over:
+                continue
+            variables |= {id(variable): variable for variable in unit.variables}
+            if node.name == op.name and not private_gradients.is_tensorflows(unit.function):
+                still = [tensor for tensor in list(op.inputs)[unit.results :] if tensor.op not in moved]
+                handles |= {id(tensor) for earlier in ops_before(still) for tensor in earlier.inputs}
+    own = {id(outer) for outer, inner in graph.captures if id(inner) in handles}
+    return list(variables.values()) + [
+        variable
+        for variable in graph.variables
+        if id(variable.handle) in own and id(variable) not in variables
+    ]
 
 
 def stateful_types(graph: Any, outputs: Sequence[Any], held: Sequence[Any] = ()) -> list[str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import tensorflow as tf
 
 from tests.support.row import Row, marked
 
+NUMBERS = itertools.count()
 X = {"x": {"shape": [3]}}
 MATRIX = {"x": {"shape": [2, 3]}}
 WITH_SCALE = {**X, "k": {"shape": []}}
@@ -182,6 +185,24 @@ def used_twice(function):
     return forward
 
 
+def overridden(forward, *op_types):
+    """A function under an override of some op types, with a gradient that is half of Square's."""
+    name = f"HalfOfSquare{next(NUMBERS)}"
+    tf.RegisterGradient(name)(lambda op, u: u * op.inputs[0])
+
+    def call(x):
+        with tf.compat.v1.get_default_graph().gradient_override_map(dict.fromkeys(op_types, name)):
+            return forward(x)
+
+    return call
+
+
+def of_a_weight(slope, read=tf.identity):
+    """x times the square of a weight, which no input moves."""
+    weight = tf.Variable([0.5, -1.5, 2.0], dtype=tf.float64)
+    return lambda x: x * square(slope)(read(weight))
+
+
 UNRUN = {"differentiated": differentiated, "vectorized": vectorized, "for_an_integer": for_an_integer}
 RUN = {
     "for_both": for_both,
@@ -232,6 +253,14 @@ ROWS = marked(
             for name in ("loss_of_both", "two_tapes", "made_on_first_call")
             for kind in SLOPES
         ),
+        Row("override_of_another_type", overridden(lambda x: x * x, "Square"), None, X, "unchecked"),
+        Row("override_of_a_function", overridden(tf.function(tf.square), "Square"), None, X, "unchecked"),
+        Row("override_eager", overridden(tf.square, "Square"), None, X, "unchecked", keys=EAGER),
+        Row("override_of_two_types", overridden(tf.square, "Square", "Exp"), None, X, "wrong"),
+        Row("override_half", overridden(lambda x: tf.square(x) / 2 + 0 * x, "Square"), None, X, "wrong"),
+        Row("of_a_weight_right", of_a_weight(2.0), None, X, "right"),
+        Row("of_a_weight_wrong", of_a_weight(3.0), None, X, "wrong"),
+        Row("of_rows_of_a_weight", of_a_weight(3.0, lambda w: tf.gather(w, [2, 0, 1])), None, X, "wrong"),
         Row("nested_right", nested(square(3.0)), None, X, "right"),
         Row("of_a_constant", of_a_constant(square(3.0)), None, X, "right"),
         Row("in_own_gradient_right", in_own_gradient(square(2.0)), None, X, "right"),
@@ -283,5 +312,7 @@ ROWS = marked(
     "for_both_right",
     "for_both_wrong",
     "number_numpy_eager",
+    "of_rows_of_a_weight",
+    "override_of_another_type",
     "vectorized_rows",
 )

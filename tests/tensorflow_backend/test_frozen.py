@@ -62,16 +62,10 @@ def stopped_inside(x):
 
 def test_a_stop_gradient_inside_a_custom_gradient_is_said_not_to_be_held(run):
     line = stopped_inside.__wrapped__.__code__.co_firstlineno + 2
-    for function, held in (
-        (stopped_inside, "nothing"),
-        (lambda x: stopped_inside(x) * tf.stop_gradient(x), "1"),
-    ):
+    for function in (stopped_inside, lambda x: stopped_inside(x) * tf.stop_gradient(x)):
         result = run(forward=function, inputs=POSITIVE, freeze=True)
         assert result.status is Status.MISMATCHED
-        message = frozen_of(result)
-        assert message.startswith(held)
         place = f"stop_gradient at tests/tensorflow_backend/test_frozen.py:{line}"
-        assert f"doesn't hold the {place}" in message
         reason = "inside a custom gradient's forward, which is differenced as it is"
         assert f"not {place} ({reason})" in result.how.held
 
@@ -226,7 +220,8 @@ def test_so_it_does_under_a_gradient_of_the_spec(run):
 def test_one_before_a_custom_gradient_is_held(run):
     result = run(forward=lambda x: x * stepped_over(tf.stop_gradient(x)), inputs=X, freeze=True)
     assert result.status is Status.PASSED
-    assert frozen_of(result).startswith("1 StopGradient. 'freeze: true' doesn't hold the stop_gradient at ")
+    assert frozen_of(result) == "1 StopGradient."
+    assert [text.partition("stop_gradient")[0] for text in result.how.held] == ["", "not "]
 
 
 def quantised(x, book):

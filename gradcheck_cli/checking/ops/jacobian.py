@@ -258,7 +258,7 @@ def hint_on_triangle(analytic: Float, numeric: Float, input_info: TensorInfo) ->
                 return (
                     f"the {whose} zero {where} the diagonal of {input_info.name}, and the symmetric parts "
                     "agree: one triangle is read, and the gradient is right if the matrix stays symmetric; "
-                    f"then say 'symmetric: true' of {input_info.name}"
+                    f"then say 'symmetric: true' of {input_info.name}, or check a function of (a + a^T) / 2"
                 )
     return ""
 

@@ -322,8 +322,8 @@ class Exploration:
     def _is_wrong_beside(self, at_point: WrongPoint, spreads: float = _CLOSE) -> bool:
         """Whether the same pairs are wrong beside a point, by up to this many spreads in each component."""
         free = self.mixed.free
-        moved = free.vector(at_point.point)[None]
-        moved += spreads * free.spreads * self.generator.uniform(-1, 1, moved.shape)
+        here = free.vector(at_point.point)[None]
+        moved = here + spreads * free.spreads * self.generator.uniform(-1, 1, here.shape)
         # A limit throws components back.
         inside = free.clip(2 * free.clip(moved) - moved)[0]
         beside = self._judge_at(free.at(inside, at_point.point))

@@ -328,7 +328,7 @@ class GradientLog:
 
     made: set[GradientSite] = field(default_factory=set)
     ran: dict[GradientSite, set[str]] = field(default_factory=dict)
-    # those that the forward called, each with why backpropagation may not meet the call
+    # those that the forward called, each with why backpropagation may not meet the call; empty: it may
     lost: dict[GradientSite, str] = field(default_factory=dict)
 
     def add(self, site: GradientSite, label: str) -> None:
@@ -344,7 +344,7 @@ class GradientLog:
         return [
             f"{site.function} ({site.places[0]}): {why}"
             for site, why in self.lost.items()
-            if site not in self.ran and site.places and (has_integers or why != _TAKEN_BY_NONE)
+            if why and site not in self.ran and site.places and (has_integers or why != _TAKEN_BY_NONE)
         ]
 
     def runs(self) -> tuple[GradientRun, ...]:
@@ -399,7 +399,7 @@ def note_sites(log: GradientLog) -> Iterator[None]:
         (custom_gradient.Bind, "__init__", functools.partial(_wrap_bind, make)),
         (ops.RegisterGradient, "__call__", functools.partial(_wrap_register, make)),
         (functions.Defun, "__init__", functools.partial(_wrap_defun, make)),
-        (ops.Graph, "gradient_override_map", _wrap_override_map),
+        (ops.Graph, "gradient_override_map", functools.partial(_wrap_override_map, log)),
     ]
     with contextlib.ExitStack() as replaced:
         for owner, name, hook in hooks:
@@ -536,12 +536,29 @@ def _wrap_defun(make: Callable[[Any], None], original: Any) -> Callable[..., Non
     return init
 
 
-def _wrap_override_map(original: Any) -> Callable[..., Any]:
-    def override(self: Any, op_type_map: Any) -> Any:
-        for name in dict(op_type_map).values():
-            if not RUN_TIME_NAME.fullmatch(str(name)):
-                _OVERRIDES[str(name)] = _makers(_callers())
-        return original(self, op_type_map)
+def _wrap_override_map(log: GradientLog, original: Any) -> Callable[..., Any]:
+    @contextlib.contextmanager
+    def override(self: Any, op_type_map: Any) -> Iterator[None]:
+        names = [str(name) for name in dict(op_type_map).values() if not RUN_TIME_NAME.fullmatch(str(name))]
+        makers = _makers(_callers())
+        _OVERRIDES.update(dict.fromkeys(names, makers))
+        before = len(self.get_operations())
+        with original(self, op_type_map):
+            yield
+        made = self.get_operations()[before:]
+        if names and makers:
+            functions = map(private_graphs.registered_gradient, names)
+            pairs = zip(names, functions, strict=True)
+            labels = [_name_of(function) if function else name for name, function in pairs]
+            eager = " in eager mode" * tf.executing_eagerly()
+            site = GradientSite(", ".join(labels) + eager, makers[:1])
+            nodes = [op.node_def for op in made]
+            if any(map(private_graphs.function_names, nodes)):  # TensorFlow 1's loops inherit the override
+                nodes += [node for body in self.as_graph_def().library.function for node in body.node_def]
+            is_carried = any(private_graphs.override_of(node) in names for node in nodes)
+            why = f"no op of type {' or '.join(op_type_map)} was made under its gradient_override_map"
+            # Once carried, it was called elsewhere for another purpose.
+            log.lost[site] = "" if is_carried else log.lost.get(site, why)
 
     return override
 

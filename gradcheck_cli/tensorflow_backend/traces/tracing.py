@@ -140,7 +140,7 @@ def trace_forward(
         has_effects=bool(find_written(function)),
         handles=tuple(handles(function, subject.variables)),
         trainable=tuple(private_state.trainable_of(function)),
-        gradient_variables=tuple(graph_path.gradient_variables(function.graph, graph_outputs)),
+        gradient_variables=tuple(graph_path.gradient_variables(function.graph, inputs, graph_outputs)),
     )
 
 
