@@ -376,20 +376,35 @@ def gradient_variables(graph: Any, inputs: Iterable[Any], outputs: Iterable[Any]
     handles: set[int] = set()
     moved = ops_after(inputs)
     for op in ops_before(outputs):
-        for node in (op.node_def, *inner_nodes(graph, op)):
-            unit = private_graphs.custom_gradient_in(node)
-            if unit is None or not unit.is_stepped_over:
-                continue
-            variables |= {id(variable): variable for variable in unit.variables}
-            if node.name == op.name and not private_gradients.is_tensorflows(unit.function):
-                still = [tensor for tensor in list(op.inputs)[unit.results :] if tensor.op not in moved]
-                handles |= {id(tensor) for earlier in ops_before(still) for tensor in earlier.inputs}
+        found = [private_graphs.custom_gradient_in(node) for node in (op.node_def, *inner_nodes(graph, op))]
+        units = [unit for unit in found if unit is not None and unit.is_stepped_over]
+        variables |= {id(variable): variable for unit in units for variable in unit.variables}
+        if any(not private_gradients.is_tensorflows(unit.function) for unit in units):
+            is_moved = [tensor.op in moved for tensor in op.inputs]
+            still = [op.inputs[index] for index in _given_unmoved(graph, op.node_def, is_moved)]
+            handles |= {id(tensor) for earlier in ops_before(still) for tensor in earlier.inputs}
+            handles |= {id(tensor) for tensor in still}  # a variable that a body reads
     own = {id(outer) for outer, inner in graph.captures if id(inner) in handles}
-    return list(variables.values()) + [
-        variable
-        for variable in graph.variables
-        if id(variable.handle) in own and id(variable) not in variables
-    ]
+    variables |= {id(variable): variable for variable in graph.variables if id(variable.handle) in own}
+    return list(variables.values())
+
+
+def _given_unmoved(graph: Any, node: Any, is_moved: Sequence[bool]) -> set[int]:
+    """Return which inputs of a node, all unmoved, a user's custom gradient takes, in bodies too."""
+    unit = private_graphs.custom_gradient_in(node)
+    if unit is not None:
+        return {index for index in range(unit.results, len(is_moved)) if not is_moved[index]}
+    given: set[int] = set()
+    for name in {*private_graphs.function_names(node), node.op} & library_of(graph).keys():
+        body = library_of(graph)[name]
+        first = len(is_moved) - len(body.signature.input_arg)  # a branch's predicate comes before
+        needs = {arg.name: {first + index} for index, arg in enumerate(body.signature.input_arg)}
+        for inner in body.node_def:
+            own = [needs.get(each.partition(":")[0], set()) for each in inner.input if each[0] != "^"]
+            needs[inner.name] = set().union(*own)
+            moves = [any(is_moved[index] for index in each) for each in own]
+            given.update(*(own[index] for index in _given_unmoved(graph, inner, moves)))
+    return given
 
 
 def stateful_types(graph: Any, outputs: Sequence[Any], held: Sequence[Any] = ()) -> list[str]:

@@ -197,10 +197,10 @@ def overridden(forward, *op_types):
     return call
 
 
-def of_a_weight(slope, read=tf.identity):
+def of_a_weight(slope, read=tf.identity, inside=lambda function: function):
     """x times the square of a weight, which no input moves."""
     weight = tf.Variable([0.5, -1.5, 2.0], dtype=tf.float64)
-    return lambda x: x * square(slope)(read(weight))
+    return inside(lambda x: x * square(slope)(read(weight)))
 
 
 UNRUN = {"differentiated": differentiated, "vectorized": vectorized, "for_an_integer": for_an_integer}
@@ -260,6 +260,9 @@ ROWS = marked(
         Row("override_half", overridden(lambda x: tf.square(x) / 2 + 0 * x, "Square"), None, X, "wrong"),
         Row("of_a_weight_right", of_a_weight(2.0), None, X, "right"),
         Row("of_a_weight_wrong", of_a_weight(3.0), None, X, "wrong"),
+        Row("of_a_weight_in_a_function", of_a_weight(3.0, inside=tf.function), None, X, "wrong"),
+        Row("of_a_weight_in_a_branch", of_a_weight(3.0, inside=in_a_branch), None, X, "wrong"),
+        Row("of_a_weight_eager", of_a_weight(3.0), None, X, "wrong", keys=EAGER),
         Row("of_rows_of_a_weight", of_a_weight(3.0, lambda w: tf.gather(w, [2, 0, 1])), None, X, "wrong"),
         Row("nested_right", nested(square(3.0)), None, X, "right"),
         Row("of_a_constant", of_a_constant(square(3.0)), None, X, "right"),

@@ -518,7 +518,8 @@ def _is_plain_chain(called: CalledCase, output: int, input_index: int) -> bool:
 
 def _variables_of_gradients(called: CalledCase) -> tuple[Any, ...]:
     _ = called.base  # the call at the base point records them
-    return tuple(called.call.gradient_variables.values())
+    traced = () if called.trace is None else called.trace.traced.forward.gradient_variables
+    return tuple((called.call.gradient_variables | {id(each): each for each in traced}).values())
 
 
 @dataclass(frozen=True, kw_only=True)
