@@ -376,8 +376,8 @@ def gradient_variables(graph: Any, inputs: Iterable[Any], outputs: Iterable[Any]
     handles: set[int] = set()
     moved = ops_after(inputs)
     for op in ops_before(outputs):
-        found = [private_graphs.custom_gradient_in(node) for node in (op.node_def, *inner_nodes(graph, op))]
-        units = [unit for unit in found if unit is not None and unit.is_stepped_over]
+        custom = [private_graphs.custom_gradient_in(node) for node in (op.node_def, *inner_nodes(graph, op))]
+        units = [unit for unit in custom if unit is not None and unit.is_stepped_over]
         variables |= {id(variable): variable for unit in units for variable in unit.variables}
         if any(not private_gradients.is_tensorflows(unit.function) for unit in units):
             is_moved = [tensor.op in moved for tensor in op.inputs]
@@ -394,7 +394,7 @@ def _given_unmoved(graph: Any, node: Any, is_moved: Sequence[bool]) -> set[int]:
     unit = private_graphs.custom_gradient_in(node)
     if unit is not None:
         return {index for index in range(unit.results, len(is_moved)) if not is_moved[index]}
-    given: set[int] = set()
+    arguments: set[int] = set()
     for name in {*private_graphs.function_names(node), node.op} & library_of(graph).keys():
         body = library_of(graph)[name]
         first = len(is_moved) - len(body.signature.input_arg)  # a branch's predicate comes before
@@ -403,8 +403,8 @@ def _given_unmoved(graph: Any, node: Any, is_moved: Sequence[bool]) -> set[int]:
             own = [needs.get(each.partition(":")[0], set()) for each in inner.input if each[0] != "^"]
             needs[inner.name] = set().union(*own)
             moves = [any(is_moved[index] for index in each) for each in own]
-            given.update(*(own[index] for index in _given_unmoved(graph, inner, moves)))
-    return given
+            arguments.update(*(own[index] for index in _given_unmoved(graph, inner, moves)))
+    return arguments
 
 
 def stateful_types(graph: Any, outputs: Sequence[Any], held: Sequence[Any] = ()) -> list[str]:
