@@ -270,7 +270,7 @@ class OpForms:
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """An op at a base point, as six functions, with the facts about it and its other forms.
+    """An op at a base point, as five functions, with the facts about it and its other forms.
 
     Values cross this border in wide NumPy dtypes (float64, complex128, int64, bool, object for strings)
     that hold the op's own dtype exactly: float16, bfloat16 and float32 widen without loss. Points that go
