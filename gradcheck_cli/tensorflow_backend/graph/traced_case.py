@@ -554,13 +554,12 @@ class TracedCase:
             self.opening,
             other_call=("run" if self._runs_beside else "traced") if self.anew else "",
         )
-        if earlier is not None and trace.computes_as(earlier):
-            return earlier  # its functions are prepared
         if not self.opening.is_reference:
             for site, output, input_index in trace.sites:
                 label = label_between(self.outputs[output], self.inputs[input_index])
                 self.state.gradients.add(site, label)
-        return trace
+        # Functions of an earlier trace are prepared.
+        return earlier if earlier is not None and trace.computes_as(earlier) else trace
 
     @property
     def perturbed_vjp(self) -> Perturbed:
