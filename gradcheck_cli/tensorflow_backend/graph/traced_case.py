@@ -520,9 +520,8 @@ class TracedCase:
         # A separate trace at another point must make draws of its own.
         at = self.at if self.graphs is not None else replace(self.at, sample=0)
         stops = self.holds_every_stop or bool(self.stops)
-        trace = trace_forward(
-            self.subject(bound), stops=stops, seed=at.seed, plain=getattr(plain, "forward", None)
-        )
+        earlier = None if plain is None else plain.forward
+        trace = trace_forward(self.subject(bound), stops=stops, seed=at.seed, plain=earlier)
         role = "reference" if is_reference else "forward"
         names = flat_tensors.names(self.case, len(trace.dtypes), self._names)
         flat_tensors.check_dtypes(self.case, names, trace.dtypes, self.at.dtype_of, role)
