@@ -344,7 +344,9 @@ class Examination:
             few = [
                 key for key in keys if not is_probed(self.case, operations.formula, key, sparsities.get(key))
             ]
-            self.costly = find_costly_pairs(operations, few, sparsities, operations.budget.left)
+            seconds = operations.budget.left
+            with operations.budget.pause():
+                self.costly = find_costly_pairs(operations, few, sparsities, seconds)
         return self.sparsities
 
     @clock.spend("differences")
