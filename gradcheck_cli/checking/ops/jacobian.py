@@ -58,7 +58,7 @@ class Jacobian:
 
     def pull(self, upstream: Float) -> Float:
         """Return upstreams (B, m) times the Jacobian, (B, n)."""
-        # Not `@`: for a few rows, starting threads of BLAS takes longer than the sum, on a busy machine far longer.
+        # Not `@`: for a few rows, threads of BLAS take longer to start than the sum takes.
         if self.sparsity is None:
             return np.asarray(np.einsum("bm,mn->bn", upstream, self.values))
         rows, blocks = self._by_class
