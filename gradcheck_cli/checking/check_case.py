@@ -27,7 +27,6 @@ from gradcheck_cli.checking.ops.operation import (
 )
 from gradcheck_cli.checking.pairs.pair import (
     RIGHT_BESIDE,
-    Pair,
     PairSample,
     PairVerdicts,
     is_expected_wrong,
@@ -35,7 +34,7 @@ from gradcheck_cli.checking.pairs.pair import (
     pair_keys,
     pairs_at,
 )
-from gradcheck_cli.checking.sample_point import Examination, FirstPoint, PointFindings, examine_point
+from gradcheck_cli.checking.sample_point import Examination, PointFindings, examine_point
 from gradcheck_cli.checking.verdicts.chosen_points import (
     failed_checks,
     unit_roundoff,
@@ -81,9 +80,9 @@ class Examined:
         return Examined(asked, tuple(points), samples)
 
     @property
-    def first(self) -> FirstPoint | None:
-        """The first point."""
-        return self.points[0].first
+    def operations(self) -> Operations:
+        """The ops at the first point."""
+        return self.points[0].operations
 
     @property
     def is_wrong(self) -> bool:
@@ -118,8 +117,7 @@ def _look_beside(examined: Examined, below: FirstOrder) -> Beside | None:
         for key, judged in examined.samples.items()
         if all(sample.numeric_is_zero and sample.analytic_is_zero for sample in judged)
         and not ((rule := rules[key]) and rule.expect)
-        and examined.first is not None
-        and examined.first.operations.declared.facts.reaches(*key)
+        and examined.operations.declared.facts.reaches(*key)
     }
     if "all_zero" in case.judging.checks_off:
         zero = set()
@@ -153,7 +151,7 @@ def _look_at(
 
     Only linearity is checked beside the numbers: the other checks concern the op, whatever the point.
     """
-    opener, first = examined.asked.opener, examined.first
+    opener, first = examined.asked.opener, examined.operations.declared
     case = first_order_alone(examined.asked.case, frozenset(CHECKS) - {"linearity"})
     stops = StopGradients(case, below.stops, budget=Budget(case.judging.budget))
     asked = Examination(case, opener, rules, number, stops, examined.points[-1].plan)
@@ -161,7 +159,7 @@ def _look_at(
     with failures, asked.budget.pause(), opener.at(number):
         op = opener.open(Opening(number))
         _require_finite(op)
-        if first is None or op.is_finite or not first.operations.declared.is_finite:
+        if op.is_finite or not first.is_finite:
             return Examined.of(asked, [examine_point(asked, number, op, (0.0, 1.0))])
     return None
 
@@ -347,8 +345,7 @@ def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Finding
     wrong = {label: pair for label, pair in wrong.items() if unit_roundoff(pair) <= FLOAT32.unit_roundoff}
     failed = {name: check for name, check in failed.items() if name == "linearity"}
     keys = {label_of(first, key): key for key in pair_keys(first)}
-    own_point = beside.moved.first
-    values = own_point.operations.declared.point if own_point is not None else first.point
+    values = beside.moved.operations.declared.point
     in_spec = {
         index: values[index]
         for index, tensor in enumerate(case.tensors)
@@ -398,7 +395,7 @@ def _conclude(
         opened: results of the checks of the opened case.
     """
     case, rules, points = examined.asked.case, examined.asked.rules, examined.points
-    operations = None if examined.first is None else examined.first.operations
+    operations = examined.operations
     upstream_faults = points[0].upstream_faults
     pairs = results_of(
         case, first, rules, examined.samples, upstream_faults, [findings.data for findings in points]
@@ -407,11 +404,12 @@ def _conclude(
         key: judged for key, judged in examined.samples.items() if not is_expected_wrong(rules[key])
     }
     checks = [*opened, *(check for findings in points for check in findings.checks)]
-    if examined.first is not None and others:
+    if others:
         own_rules = {key: rules[key] for key in expected_right}
-        ops, jacobians = examined.first.operations, examined.first.jacobians
-        sparsities = points[0].plan.sparsities
-        checks += run_checks(ModesView(case, ops, own_rules, jacobians, sparsities, samples[0], others))
+        jacobians, sparsities = points[0].jacobians, points[0].plan.sparsities
+        checks += run_checks(
+            ModesView(case, operations, own_rules, jacobians, sparsities, samples[0], others)
+        )
     view = CaseView(case, first, expected_right, pairs, examined.asked.opener.unrun_gradients(first))
     checks = keep_one_each([*run_checks(view), *checks])
     statuses = {*(pair.status for pair in pairs), *(check.status for check in checks)}
@@ -436,25 +434,20 @@ def _conclude(
 
 def _with_records(pairs: Sequence[PairResult], first: Operation, examined: Examined) -> Iterator[PairResult]:
     """Yield results with what a baseline has of each pair besides: its tolerance and its fingerprint."""
-    case, at_first = examined.asked.case, examined.first
-    known: dict[PairKey, Pair] = {}
-    if at_first is not None:
-        rules = {key: examined.asked.rules[key] for key in examined.samples}
-        known = pairs_at(case, at_first.operations, rules)
+    case, operations = examined.asked.case, examined.operations
+    by_key = pairs_at(case, operations, {key: examined.asked.rules[key] for key in examined.samples})
     prints = {}
-    if case.wanted.records_fingerprint and at_first is not None:
-        prints = hooks.ask("fingerprints", case, at_first.operations.formula, [*known], default={})
+    if case.wanted.records_fingerprint:
+        prints = hooks.ask("fingerprints", case, operations.formula, [*by_key], default={})
     for key, result in zip(pair_keys(first), pairs, strict=True):
-        rule = known[key].tolerance if key in known else None
+        rule = by_key[key].tolerance if key in by_key else None
         tolerance = None if rule is None else Tolerance(rule.rtol, rule.ratol, rule.atol)
         numbers = replace(result.numbers, tolerance=tolerance)
         yield replace(result, fingerprint=prints.get(key), numbers=numbers)
 
 
-def _describe_held_stops(operations: Operations | None) -> tuple[str, ...]:
+def _describe_held_stops(operations: Operations) -> tuple[str, ...]:
     """Say which `stop_gradient`s were held when the forward was differenced, and which weren't."""
-    if operations is None:
-        return ()
     is_own = operations.differenced is operations.formula
     owner = "" if is_own else " of the reference"
     held = [f"stop_gradient at {place}{owner}" for place in operations.differenced.facts.held_places]

@@ -102,24 +102,17 @@ class Examination:
 
 
 @dataclass(frozen=True)
-class FirstPoint:
-    """The first sample point."""
-
-    operations: Operations  # the ops there
-    jacobians: tuple[Jacobians, Jacobians]  # theirs, declared and formula, if modes are to be compared
-
-
-@dataclass(frozen=True)
 class PointFindings:
     """What was found at one sample point."""
 
+    operations: Operations  # the ops there
+    jacobians: tuple[Jacobians, Jacobians]  # theirs, declared and formula, if modes are to be compared
     data: PointData  # for the diagnosis
     samples: Mapping[PairKey, PairSample]  # the verdicts
     checks: tuple[CheckResult, ...]  # results of the structural checks
     warnings: tuple[str, ...]  # the declared dtype's losses of precision
     plan: Plan  # for the points to come
     gradients_seen: Mapping[str, int]  # how often each registered gradient function was called
-    first: FirstPoint | None  # `None` if this isn't the first
     # for pairs that are expected to be wrong, faults that their Jacobians don't show
     upstream_faults: Mapping[PairKey, str]
 
@@ -178,15 +171,16 @@ def examine_point(
     of_dtype = list(run_checks(JudgedView(point.case, point.operations, warnings, bool(coarse))))
     with asked.budget.pause():
         checks, upstream_faults = _check(point, jacobians, samples)
-    kept = jacobians if len(point.case.running.modes) > 1 else ({}, {})
+    is_compared = not before and len(point.case.running.modes) > 1
     return PointFindings(
+        point.operations,
+        jacobians if is_compared else ({}, {}),
         PointData.of(op.inputs, op.point, op.outputs, op.base_values),
         samples,
         (*of_dtype, *checks),
         tuple(warnings) if of_dtype else (),  # none if the spec turns them off
         replace(plan, costly=plan.costly | large),
         point.gradients_seen,
-        None if before else FirstPoint(point.operations, kept),
         upstream_faults,
     )
 
