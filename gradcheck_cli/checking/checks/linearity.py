@@ -519,32 +519,40 @@ def _loses_digits(
 def _check_joint(op: Operation, all_pulled: list[OutputVjp], lossy: str) -> CheckResult:
     """Check that upstreams of several outputs together give the sum of their separate gradients.
 
-    A gradient that mixes them (u1 * u2) is right for each alone, and wrong as soon as a loss uses both.
+    A gradient that mixes them (u1 * u2) is right for each alone, and wrong as soon as a loss uses both. Once,
+    every second output's has the other sign: what mixes them may depend on their product's.
 
     Args:
         lossy: what was excused of single outputs; then small upstreams show nothing more.
     """
     if len(all_pulled) > 1:
-        joint_sizes = SIZES[1:-1]  # that every dtype holds
-        sizes = np.array(joint_sizes)[:, None]
-        upstreams = {pulled.output: sizes * pulled.base[None] for pulled in all_pulled}
+        factors = np.outer(SIZES[1:-1], np.ones(len(all_pulled)))  # that every dtype holds
+        factors[1, 1::2] *= -1
+        upstreams = {
+            pulled.output: np.outer(of_output, pulled.base)
+            for pulled, of_output in zip(all_pulled, factors.T, strict=True)
+        }
         for input_index, joint in pull_back_together(op, upstreams).items():
             # An input is left out if all its pairs are expected to be wrong.
             if joint is None or not any(input_index in pulled.input_indices for pulled in all_pulled):
                 continue
-            for size, gradient in zip(joint_sizes, joint, strict=True):
-                if lossy and size < 1:
+            for row, gradient in zip(factors, joint, strict=True):
+                if lossy and row[0] < 1:
                     continue
-                message = _find_joint_fault(op, all_pulled, input_index, gradient, size)
+                message = _find_joint_fault(op, all_pulled, input_index, gradient, row)
                 if message:
                     return report("linearity", message)
     return report("linearity", "")
 
 
 def _find_joint_fault(
-    op: Operation, all_pulled: list[OutputVjp], input_index: int, gradient: Float, size: float
+    op: Operation, all_pulled: list[OutputVjp], input_index: int, gradient: Float, factors: Float
 ) -> str:
-    terms = [(size, pulled.first[input_index]) for pulled in all_pulled if input_index in pulled.first]
+    terms = [
+        (factor, pulled.first[input_index])
+        for factor, pulled in zip(factors.tolist(), all_pulled, strict=True)
+        if input_index in pulled.first
+    ]
     if not terms:
         return ""
     # The coarsest of the outputs' precisions decides how much rounding is allowed.
@@ -552,7 +560,7 @@ def _find_joint_fault(
         (pulled for pulled in all_pulled if input_index in pulled.first),
         key=lambda pulled: pulled.precision.unit_roundoff,
     )
-    flow = Flow("", size * np.concatenate([pulled.base for pulled in all_pulled]))
+    flow = Flow("", factors[0] * np.concatenate([pulled.base for pulled in all_pulled]))
     other_vjps = [pulled for pulled in all_pulled if input_index in pulled.first and pulled is not coarsest]
     fault = compare(coarsest, input_index, gradient, Sum(terms, others=other_vjps), flow)
     if fault is None:
