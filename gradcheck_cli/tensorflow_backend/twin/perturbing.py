@@ -25,11 +25,19 @@ from gradcheck_cli.tensorflow_backend.graph_path import NUMPY_CALLS, inner_nodes
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import whole_graph
 from gradcheck_cli.tensorflow_backend.traces.tracing import ForwardTrace, VjpTrace
-from gradcheck_cli.tensorflow_backend.twin.rewriting import Body, Rewriting, Rewritten, arguments_of, feeds_of
+from gradcheck_cli.tensorflow_backend.twin.rewriting import (
+    Body,
+    Rewriting,
+    Rewritten,
+    arguments_of,
+    feeds_of,
+    make_node,
+)
 from gradcheck_cli.tensorflow_backend.twin.rounding_rules import (
     ALL_PLACES,
     NUMBERS,
     constant,
+    keys_of,
     literal,
     plain,
     rounds,
@@ -43,10 +51,10 @@ _FRAMES = {"Enter", "NextIteration", "Switch", "RefEnter", "RefNextIteration", "
 
 @cache
 def _function(rule: Callable[..., Any], dtypes: tuple[Any, ...]) -> Any:
-    """Return a rule as a function of a place and of tensors of some dtypes, in any shape."""
-    specs = [tf.TensorSpec([], tf.int64), *(tf.TensorSpec(None, dtype) for dtype in dtypes)]
+    """Return a rule as a function of tensors of some dtypes, in any shape."""
     with tf.init_scope():
-        return tf.function(rule, autograph=False).get_concrete_function(*specs)
+        concrete = tf.function(rule, autograph=False)
+        return concrete.get_concrete_function(*(tf.TensorSpec(None, dtype) for dtype in dtypes))
 
 
 @dataclass
@@ -56,11 +64,21 @@ class _Perturbed:
     body: Body  # its names are those of the perturbed forms; a tensor that has none has its own
     whole: Perturbing
     _copies: dict[str, str] = field(default_factory=dict)
+    _places: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._by_name = {node.name: node for node in self.body.nodes}
 
-    def perturb(self, tensor: str) -> None:
+    def perturb(self, tensors: Iterable[str]) -> None:
+        """Add the perturbed forms of some tensors."""
+        for tensor in tensors:
+            self._perturb_all(tensor)
+        if self._places:
+            places = self._add_node("places", "Const", [], dtype=tf.int64, value=np.array(self._places))
+            keys = self._call("draw", keys_of, [places])
+            self._add_node("keys", "Unpack", [keys], num=len(self._places), T=tf.int64, axis=0)
+
+    def _perturb_all(self, tensor: str) -> None:
         """Add the perturbed form of a tensor, and of all that it is made of."""
         names, waiting = self.body.names, [tensor]
         while waiting:  # a stack of its own: a chain may be longer than Python's
@@ -152,32 +170,30 @@ class _Perturbed:
         return self._copies[node.name]
 
     def _move_constant(self, tensor: str, unit: float) -> str:
-        return self._add(constant, tensor, tf.float64, self._const(np.float64(unit)))
-
-    def _const(self, value: Any) -> str:
-        node = node_def_pb2.NodeDef(name=f"rounding{next(self.whole.places)}{self.whole.suffix}", op="Const")
-        node.attr["dtype"].type = tf.as_dtype(value.dtype).as_datatype_enum
-        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
-        self.body.nodes.append(node)
-        return self.body.name_of(node.name, "output:0")
+        name = f"unit{len(self._places)}"
+        value = self._add_node(name, "Const", [], dtype=tf.float64, value=np.float64(unit))
+        return self._add(constant, tensor, tf.float64, value)
 
     def _add(self, rule: Callable[..., Any], name: str, dtype: Any, *others: str) -> str:
         """Add a call of a rule, and return the name of its result."""
-        dtypes = (dtype,) * (1 + len(others))
-        function = _function(rule, dtypes)
-        place = next(self.whole.places)
-        self.whole.copies[function.name.decode()] = function.function_def
-        inputs = [self._const(np.int64(place)), name, *others]
-        node = node_def_pb2.NodeDef(
-            name=f"rounded{place}{self.whole.suffix}", op="StatefulPartitionedCall", input=inputs
-        )
-        node.attr["f"].func.name = function.name
-        node.attr["Tin"].list.type.extend(
-            [tf.int64.as_datatype_enum, *(each.as_datatype_enum for each in dtypes)]
-        )
-        node.attr["Tout"].list.type.append(dtype.as_datatype_enum)
+        place, index = next(self.whole.places), len(self._places)
+        self._places.append(place)
+        key = self.body.name_of(f"keys{self.whole.suffix}", f"output:{index}", index)
+        return self._call(f"rounded{place}", rule, [key, name, *others], dtype)
+
+    def _call(self, name: str, rule: Callable[..., Any], inputs: Sequence[str], dtype: Any = None) -> str:
+        """Add a call by name, which is quicker than a `PartitionedCall`; all but the first are of a dtype."""
+        function = _function(rule, (tf.int64, *(dtype for _ in inputs[1:])))
+        definition = function.function_def
+        op = definition.signature.name
+        self.whole.copies[op] = definition
+        return self._add_node(name, op, inputs, definition.signature.output_arg[0].name)
+
+    def _add_node(self, name: str, op: str, inputs: Sequence[str], slot: str = "output", **attrs: Any) -> str:
+        """Add a node, and return the name of its first output."""
+        node = make_node(f"{name}{self.whole.suffix}", op, inputs, **attrs)
         self.body.nodes.append(node)
-        return self.body.name_of(node.name, "output:0")
+        return self.body.name_of(node.name, f"{slot}:0")
 
 
 def _may_move(dtype: Any) -> bool:
@@ -232,9 +248,7 @@ class Perturbing(Rewriting):
 
     def rewrite_body(self, body: Body, wanted: Sequence[str]) -> None:
         """Add the perturbed forms of some tensors."""
-        perturbed = _Perturbed(body, self)
-        for tensor in wanted:
-            perturbed.perturb(tensor)
+        _Perturbed(body, self).perturb(wanted)
 
     def rewrite_signature(self, function: Any) -> None:
         """Say that a function has state: it reads the draw."""

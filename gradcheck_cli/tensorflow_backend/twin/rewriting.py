@@ -12,6 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2, node_def_pb2
+
 from gradcheck_cli.tensorflow_backend.graph_path import called_by
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
@@ -38,6 +41,29 @@ class Body:
     def name_of(self, node: str, slot: str, index: int = 0) -> str:
         """Return the name of an output: its slot counts in a function's body, its index in a graph."""
         return f"{node}:{slot if self.function else index}"
+
+
+def make_node(name: str, op: str, inputs: Sequence[str], **attrs: Any) -> Any:
+    """Return a NodeDef; attrs may be given as dtypes, numbers and arrays."""
+    node = node_def_pb2.NodeDef(name=name, op=op, input=inputs)
+    for key, value in attrs.items():
+        node.attr[key].CopyFrom(_attr_of(value))
+    return node
+
+
+def _attr_of(value: Any) -> Any:
+    if isinstance(value, attr_value_pb2.AttrValue):
+        return value
+    attr = attr_value_pb2.AttrValue()
+    if isinstance(value, tf.DType):
+        attr.type = value.as_datatype_enum
+    elif isinstance(value, bool):
+        attr.b = value
+    elif isinstance(value, int):
+        attr.i = value
+    else:
+        attr.tensor.CopyFrom(tf.make_tensor_proto(value))
+    return attr
 
 
 def arguments_of(arguments: Any, node: Any) -> list[tuple[str, int]]:

@@ -18,13 +18,12 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.framework import attr_value_pb2, node_def_pb2
 
 from gradcheck_cli.numerics.precision import precision_of
 from gradcheck_cli.tensorflow_backend.dtypes import REFERENCE, as_list
 from gradcheck_cli.tensorflow_backend.graph_path import NUMPY_CALLS
 from gradcheck_cli.tensorflow_backend.private import private_graphs
-from gradcheck_cli.tensorflow_backend.twin.rewriting import Body, Rewriting, arguments_of
+from gradcheck_cli.tensorflow_backend.twin.rewriting import Body, Rewriting, arguments_of, make_node
 
 _WIDE: dict[int, int] = {
     tf.as_dtype(narrow).as_datatype_enum: tf.as_dtype(wide).as_datatype_enum
@@ -309,11 +308,9 @@ def _find_casts(
 
 
 def _cast(name: str, tensor: str, source: int, target: int) -> Any:
-    node = node_def_pb2.NodeDef(name=name, op="Cast", input=[tensor])
-    node.attr["SrcT"].CopyFrom(attr_value_pb2.AttrValue(type=source))
-    node.attr["DstT"].CopyFrom(attr_value_pb2.AttrValue(type=target))
-    node.attr["Truncate"].CopyFrom(attr_value_pb2.AttrValue(b=False))
-    return node
+    return make_node(
+        name, "Cast", [tensor], SrcT=tf.as_dtype(source), DstT=tf.as_dtype(target), Truncate=False
+    )
 
 
 _DOUBLE = tf.float64.as_datatype_enum
@@ -331,49 +328,39 @@ class _Nodes:
 
     def add(self, op: str, *inputs: str, name: str = "", **attrs: Any) -> str:
         """Add a node, and return the name of its output."""
-        new_node = node_def_pb2.NodeDef(name=name or f"{self.node.name}_piece{len(self.new_nodes)}", op=op)
+        name = name or f"{self.node.name}_piece{len(self.new_nodes)}"
+        new_node = make_node(name, op, [*inputs, *self.control_inputs], **attrs)
         new_node.device = self.node.device
-        new_node.input.extend([*inputs, *self.control_inputs])
-        for key, value in attrs.items():
-            new_node.attr[key].CopyFrom(value)
         self.new_nodes.append(new_node)
         return str(new_node.name)
 
     def finish(self, op: str, *inputs: str, **attrs: Any) -> None:
         """Add the node that returns what the op returned."""
-        self.add(op, *inputs, name=self.node.name, T=_TYPE, **attrs)
+        self.add(op, *inputs, name=self.node.name, T=tf.float64, **attrs)
 
     def constant(self, value: Any, dtype: Any = tf.float64) -> str:
         """Add a constant."""
-        tensor = attr_value_pb2.AttrValue(tensor=tf.make_tensor_proto(value, dtype))
-        return self.add("Const", dtype=_type(dtype), value=tensor)
+        return self.add("Const", dtype=dtype, value=np.array(value, dtype.as_numpy_dtype))
 
     def hold(self, side: str, dtype: Any) -> str:
         """Add a node whose output can be held in place of a side, and return its name."""
-        to_hold = self.add("Identity", side, T=_type(dtype))
+        to_hold = self.add("Identity", side, T=dtype)
         self.sides.append((side, to_hold))
         return to_hold
 
     def compare(self, op: str, first: str, second: str) -> str:
         """Add a comparison that can be held."""
-        return self.hold(self.add(op, first, second, T=_TYPE), tf.bool)
+        return self.hold(self.add(op, first, second, T=tf.float64), tf.bool)
 
     def mask(self, value: str, mask: str) -> str:
         """Add a value where a mask is true, and 0 elsewhere; NaN stays NaN."""
-        factor = self.add("Cast", mask, SrcT=_type(tf.bool), DstT=_TYPE)
-        return self.add("Mul", value, factor, T=_TYPE)
-
-
-def _type(dtype: Any) -> Any:
-    return attr_value_pb2.AttrValue(type=dtype.as_datatype_enum)
-
-
-_TYPE = attr_value_pb2.AttrValue(type=_DOUBLE)
+        factor = self.add("Cast", mask, SrcT=tf.bool, DstT=tf.float64)
+        return self.add("Mul", value, factor, T=tf.float64)
 
 
 def _relu(nodes: _Nodes) -> None:
     mask = nodes.compare("Greater", nodes.inputs[0], nodes.constant(0.0))
-    nodes.finish("Mul", nodes.inputs[0], nodes.add("Cast", mask, SrcT=_type(tf.bool), DstT=_TYPE))
+    nodes.finish("Mul", nodes.inputs[0], nodes.add("Cast", mask, SrcT=tf.bool, DstT=tf.float64))
 
 
 def _relu6(nodes: _Nodes) -> None:
@@ -384,13 +371,13 @@ def _relu6(nodes: _Nodes) -> None:
 
 def _leaky_relu(nodes: _Nodes) -> None:
     x = nodes.inputs[0]
-    lower = nodes.add("Mul", x, nodes.constant(nodes.node.attr["alpha"].f), T=_TYPE)
+    lower = nodes.add("Mul", x, nodes.constant(nodes.node.attr["alpha"].f), T=tf.float64)
     nodes.finish("SelectV2", nodes.compare("Greater", x, nodes.constant(0.0)), x, lower)
 
 
 def _abs(nodes: _Nodes) -> None:
     x = nodes.inputs[0]
-    nodes.finish("Mul", x, nodes.hold(nodes.add("Sign", x, T=_TYPE), tf.float64))
+    nodes.finish("Mul", x, nodes.hold(nodes.add("Sign", x, T=tf.float64), tf.float64))
 
 
 def _extreme(nodes: _Nodes, comparison: str) -> None:
@@ -401,34 +388,33 @@ def _extreme(nodes: _Nodes, comparison: str) -> None:
 def _max_pool(nodes: _Nodes) -> None:
     """Take each window's largest element by its position in the tensor, which is held."""
     attr = nodes.node.attr
-    place_type = _type(tf.int64)
     pooled = nodes.add(
         "MaxPoolWithArgmax",
         nodes.inputs[0],
-        T=_TYPE,
-        Targmax=place_type,
-        include_batch_in_index=attr_value_pb2.AttrValue(b=True),
+        T=tf.float64,
+        Targmax=tf.int64,
+        include_batch_in_index=True,
         **{name: attr[name] for name in ("ksize", "strides", "padding")},
     )
     places = nodes.hold(f"{pooled}:1", tf.int64)
     whole = nodes.constant([-1], tf.int32)
-    flat = nodes.add("Reshape", nodes.inputs[0], whole, T=_TYPE, Tshape=_type(tf.int32))
+    flat = nodes.add("Reshape", nodes.inputs[0], whole, T=tf.float64, Tshape=tf.int32)
     nodes.add(
         "GatherV2",
         flat,
         places,
         nodes.constant(0, tf.int32),
         name=nodes.node.name,
-        Tparams=_TYPE,
-        Tindices=place_type,
-        Taxis=_type(tf.int32),
+        Tparams=tf.float64,
+        Tindices=tf.int64,
+        Taxis=tf.int32,
     )
 
 
 def _choice(nodes: _Nodes, dtype: Any = tf.bool) -> None:
     """Hold the result of an op that isn't a number but a choice: of a side, or of an index."""
     attr = nodes.node.attr
-    result_type = attr["output_type"] if "output_type" in attr else _type(dtype)
+    result_type = attr.get("output_type", dtype)
     chosen = nodes.add(nodes.node.op, *nodes.inputs, **attr)
     nodes.add("Identity", chosen, name=nodes.node.name, T=result_type)
     nodes.sides.append((chosen, nodes.node.name))
@@ -457,7 +443,7 @@ def _read_first(nodes: _Nodes) -> None:
         nodes.add("GatherNd", value, indices, **attrs)
     else:
         axis = nodes.constant(attr["batch_dims"].i, tf.int32)
-        attrs |= {"Taxis": _type(tf.int32), "batch_dims": attr["batch_dims"]}
+        attrs |= {"Taxis": tf.int32, "batch_dims": attr["batch_dims"]}
         nodes.add("GatherV2", value, indices, axis, **attrs)
 
 
