@@ -122,7 +122,7 @@ class Walk:
         return function if self.source.narrow is None else self._make_twin().function(function)
 
     def _make_twin(self) -> Twin:
-        variables = self.source.state.twins.variables
+        variables = self.source.state.wide_variables
         gradients = [
             (self._source(input_index), gradient)
             for input_index, gradient in zip(self.input_indices, self.gradients, strict=True)

@@ -26,7 +26,7 @@ from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientS
 from gradcheck_cli.tensorflow_backend.private.private_graphs import CALLS, subgraph_function
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.frozen import BodyHolds
-from gradcheck_cli.tensorflow_backend.traces.state import Resource, captured_ids, find_written
+from gradcheck_cli.tensorflow_backend.traces.state import Made, Resource, captured_ids, find_written
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
     dense,
     gradients_of,
@@ -70,8 +70,8 @@ class ForwardTrace:
     handles: tuple[Any, ...]  # the graph's own tensors for the variables among the inputs; None: not used
     trainable: tuple[Any, ...]  # the variables that it reads and that have gradients
     gradient_variables: tuple[Any, ...]  # those of them that a custom gradient has gradients for
-    # parts of it, by the ids of what is fed and fetched, which stay in use; they serve every point
-    _parts: dict[Any, tuple[Any, Any]] = field(default_factory=dict, init=False)
+    # parts of it, by what is fed and fetched; they serve every point
+    _parts: Made = field(default_factory=Made, init=False)
 
     def reads(self) -> list[list[Any]] | None:
         """Return the tensors that read each variable input; `None` if one is also used in another way."""
@@ -88,10 +88,7 @@ class ForwardTrace:
         if not (feeds or fetches or self.has_effects):
             return self.function
         ends = [*self.inputs, *feeds], [*self.outputs, *fetches]
-        key = tuple(tuple(map(id, tensors)) for tensors in ends)
-        if key not in self._parts:
-            self._parts[key] = ends, subgraph_function(self.function, *ends)
-        return self._parts[key][1]
+        return self._parts.of(lambda: subgraph_function(self.function, *ends), *ends[0], None, *ends[1])
 
 
 def trace_forward(

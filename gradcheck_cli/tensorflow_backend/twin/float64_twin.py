@@ -7,9 +7,9 @@ it. An op without a double kernel, or with a fixed float argument, keeps its dty
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import tensorflow as tf
 
@@ -18,7 +18,7 @@ from gradcheck_cli.tensorflow_backend import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_state
 from gradcheck_cli.tensorflow_backend.private.private_graphs import whole_graph
 from gradcheck_cli.tensorflow_backend.traces.frozen import BodyHolds
-from gradcheck_cli.tensorflow_backend.traces.state import Resource
+from gradcheck_cli.tensorflow_backend.traces.state import Made, Resource
 from gradcheck_cli.tensorflow_backend.traces.tracing import ForwardTrace, VjpTrace
 from gradcheck_cli.tensorflow_backend.twin import widening
 from gradcheck_cli.tensorflow_backend.twin.rewriting import Rewritten, feeds_of
@@ -133,8 +133,7 @@ class Twin(Rewritten):
             else:
                 rewriting.note_unit("", name, outer.dtype.as_datatype_enum)
                 substitutes[name] = tf.cast(outer, widening.wide_dtype(outer.dtype))
-        # Each value also holds the tensors of its key, so that their ids stay in use.
-        self._between: dict[Any, tuple[set[str], set[str], Any]] = {}
+        self._between = Made()
         super().__init__(rewriting, substitutes, rewriting.body.names)
         self.sides = [tuple(map(self.graph.get_tensor_by_name, pair)) for pair in rewriting.sides]
 
@@ -146,13 +145,14 @@ class Twin(Rewritten):
         narrow_ops = [op for op in self._narrow_ops if op.is_narrow]
         if not narrow_ops:
             return []
-        ends = tuple(inputs), tuple(outputs)
-        key = tuple(tuple(id(tensor) for tensor in tensors) for tensors in ends)
-        if key not in self._between:
-            ops = graph_path.ops_between(*ends)
+        starts, ends = list(inputs), list(outputs)
+
+        def find() -> tuple[set[str], set[str]]:
+            ops = graph_path.ops_between(starts, ends)
             called = {name for op in ops for name in graph_path.functions_called(self.graph, op)}
-            self._between[key] = {op.name for op in ops}, called, ends
-        names, called, _ = self._between[key]
+            return {op.name for op in ops}, called
+
+        names, called = self._between.of(find, *starts, None, *ends)
         return [op for op in narrow_ops if (op.function in called if op.function else op.name in names)]
 
 
@@ -204,33 +204,6 @@ class WideVjp:
         for function in (pullback.function for pullback in self.trace.pullbacks.values()):
             narrow_ops += self.twin.narrow_ops_between(feeds_of(function), function.outputs)
         return narrow_ops
-
-
-Trace = TypeVar("Trace", ForwardTrace, VjpTrace)
-Wide = TypeVar("Wide", WideForward, WideVjp)
-
-
-@dataclass
-class Twins:
-    """The twins of one case's traces: one for each trace, at all points that it serves."""
-
-    # the wide forms of the variables that they use
-    variables: WideVariables = field(default_factory=WideVariables)
-    _wide: dict[int, tuple[Any, Any]] = field(default_factory=dict)  # by id, each trace with its twin
-
-    def of(
-        self, trace: Trace, widen: Callable[[Trace, WideVariables], Wide], *, is_alone: bool = False
-    ) -> Wide:
-        """Return the twin of a trace, which `widen` makes the first time.
-
-        Where values are held in bodies, they belong to one point: then it may need to be a separate twin.
-        """
-        if is_alone and trace.held.body_holds is not None:
-            return widen(trace, self.variables)
-        if id(trace) not in self._wide:
-            self._wide[id(trace)] = (trace, widen(trace, self.variables))
-        wide: Wide = self._wide[id(trace)][1]
-        return wide
 
 
 def widen_forward(trace: ForwardTrace, variables: WideVariables, *, has_sides: bool = False) -> WideForward:

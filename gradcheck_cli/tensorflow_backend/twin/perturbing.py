@@ -10,13 +10,13 @@ body's own values.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 from tensorflow.core.framework import node_def_pb2
 
@@ -34,10 +34,9 @@ from gradcheck_cli.tensorflow_backend.twin.rewriting import (
     make_node,
 )
 from gradcheck_cli.tensorflow_backend.twin.rounding_rules import (
-    ALL_PLACES,
     NUMBERS,
     constant,
-    keys_of,
+    keys_at,
     literal,
     plain,
     rounds,
@@ -75,7 +74,7 @@ class _Perturbed:
             self._perturb_all(tensor)
         if self._places:
             places = self._add_node("places", "Const", [], dtype=tf.int64, value=np.array(self._places))
-            keys = self._call("draw", keys_of, [places])
+            keys = self._call("draw", keys_at, [places])
             self._add_node("keys", "Unpack", [keys], num=len(self._places), T=tf.int64, axis=0)
 
     def _perturb_all(self, tensor: str) -> None:
@@ -89,7 +88,7 @@ class _Perturbed:
                 waiting += missing
             else:
                 if not self.body.function:
-                    self.whole.owners.append((next(self.whole.places), last.partition(":")[0]))
+                    self.whole.owners.append((self.whole.count, last.partition(":")[0]))
                 names[last] = self._perturb(last)
 
     def _node_of(self, tensor: str) -> Any | None:
@@ -161,7 +160,6 @@ class _Perturbed:
         if self.whole.calls(node) or any(own[index] != name for index, name in moved.items()):
             copy = node_def_pb2.NodeDef.FromString(node.SerializeToString())
             copy.name = self._copies[node.name] = f"{node.name}{self.whole.suffix}"
-            copy.attr.pop("_class", None)
             copy.attr.pop("_XlaMustCompile", None)
             for index, name in moved.items():
                 copy.input[index] = name
@@ -176,7 +174,8 @@ class _Perturbed:
 
     def _add(self, rule: Callable[..., Any], name: str, dtype: Any, *others: str) -> str:
         """Add a call of a rule, and return the name of its result."""
-        place, index = next(self.whole.places), len(self._places)
+        place, index = self.whole.count, len(self._places)
+        self.whole.count += 1
         self._places.append(place)
         key = self.body.name_of(f"keys{self.whole.suffix}", f"output:{index}", index)
         return self._call(f"rounded{place}", rule, [key, name, *others], dtype)
@@ -198,6 +197,29 @@ class _Perturbed:
 
 def _may_move(dtype: Any) -> bool:
     return dtype in NUMBERS or dtype == tf.variant
+
+
+# The unit roundoff of what was rounded to a narrower dtype; see `Twin`.
+Units = Mapping[tuple[str, str], float]
+Trace = TypeVar("Trace", ForwardTrace, VjpTrace)
+
+
+@dataclass(frozen=True)
+class Perturbed(Generic[Trace]):
+    """The form of a trace that rounds at random."""
+
+    trace: Trace
+    # the ops of its graph by name, in the order of places; each with its first place
+    owners: tuple[tuple[int, str], ...]
+    count: int  # of places
+
+    def places_of(self, names: Collection[str]) -> npt.NDArray[np.bool_]:
+        """Return which places are those of some ops of the graph, or of what they call."""
+        ends = [first for first, _ in self.owners[1:]] + [self.count]
+        moves = np.zeros(self.count, np.bool_)
+        for (first, name), end in zip(self.owners, ends, strict=True):
+            moves[first:end] = name in names
+        return moves
 
 
 class Perturbing(Rewriting):
@@ -236,15 +258,19 @@ class Perturbing(Rewriting):
         self.units = {place: unit for place, unit in units.items() if place not in of_inputs}
         self.inputs = {tensor.name: tensor.dtype for tensor in inputs if tensor.dtype in dtypes}
         self.fixed, self.dtypes = {tensor.name for tensor in fed}, dtypes
-        self.places = itertools.count(1)
+        self.count = 0  # of places
         self.owners: list[tuple[int, str]] = []
 
     def rewritten(self, outputs: Iterable[Any]) -> Rewritten:
         """Return the copy, in which some outputs are replaced by their perturbed forms."""
-        wanted = {tensor.name: tensor for tensor in outputs}
-        self.rewrite_body(self.body, list(wanted))
+        wanted = list(dict.fromkeys(tensor.name for tensor in outputs))
+        self.rewrite_body(self.body, wanted)
         names = {name: self.body.names[name] for name in wanted}
         return Rewritten(self, self.captured, names, {*self.fixed, *names.values()})
+
+    def of(self, trace: Trace) -> Perturbed[Trace]:
+        """Return a trace of the copy with its places."""
+        return Perturbed(trace, tuple(self.owners), self.count)
 
     def rewrite_body(self, body: Body, wanted: Sequence[str]) -> None:
         """Add the perturbed forms of some tensors."""
@@ -270,9 +296,9 @@ class Perturbing(Rewriting):
 _MOST_NODES = 2_000
 
 
-def can_be_perturbed(trace: VjpTrace) -> bool:
-    """Whether a vjp can be perturbed: it is no model's, holds nothing in bodies, and calls no Python."""
-    graph = whole_graph(trace.whole.function)
+def can_be_perturbed(trace: ForwardTrace | VjpTrace) -> bool:
+    """Whether a trace can be perturbed: it is no model's, holds nothing in bodies, and calls no Python."""
+    graph = whole_graph(trace.whole.function if isinstance(trace, VjpTrace) else trace.function)
     types = {op.type for op in graph.get_operations()}
     inner = {node.op for op in graph.get_operations() for node in inner_nodes(graph, op)}
     return (
@@ -283,26 +309,15 @@ def can_be_perturbed(trace: VjpTrace) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class Perturbed:
-    """The form of a vjp that rounds at random."""
-
-    trace: VjpTrace
-    # the ops of its graph by name, in the order of places; each with its first place
-    owners: tuple[tuple[int, str], ...]
-
-    def places_of(self, ops: range) -> range:
-        """Return the places of some ops, by their indices in `owners`."""
-        end = self.owners[ops.stop][0] if ops.stop < len(self.owners) else ALL_PLACES.stop
-        return range(self.owners[ops.start][0], end)
+def _dtypes(narrow: Collection[str]) -> list[Any]:
+    """Return the dtypes in which results round that aren't narrower than each of some, and than float64."""
+    coarsest = max([precision_of(name).unit_roundoff for name in narrow], default=2.0**-53)
+    return [dtype for dtype in NUMBERS if precision_of(dtype.name).unit_roundoff <= coarsest]
 
 
-Units = Mapping[
-    tuple[str, str], float
-]  # the unit roundoff of what was rounded to a narrower dtype; see `Twin`
-
-
-def perturb_vjp(trace: VjpTrace, units: Units, kept: Collection[Any], narrow: Collection[str]) -> Perturbed:
+def perturb_vjp(
+    trace: VjpTrace, units: Units, kept: Collection[Any], narrow: Collection[str]
+) -> Perturbed[VjpTrace]:
     """Return the form of a vjp that rounds at random.
 
     Args:
@@ -312,18 +327,18 @@ def perturb_vjp(trace: VjpTrace, units: Units, kept: Collection[Any], narrow: Co
         narrow: dtypes below float64 of the forward. A gradient's ops that are narrower than each of these
             aren't rounded otherwise: their error is the gradient's own.
     """
-    coarsest = max([precision_of(name).unit_roundoff for name in narrow], default=2.0**-53)
-    dtypes = [dtype for dtype in NUMBERS if precision_of(dtype.name).unit_roundoff <= coarsest]
     functions = [pullback.function for pullback in trace.pullbacks.values()]
     fed = [tensor for function in functions for tensor in feeds_of(function)]
     graph = whole_graph(trace.whole.function)
-    perturbing = Perturbing(graph, units, kept, trace.inputs, fed, dtypes)
+    perturbing = Perturbing(graph, units, kept, trace.inputs, fed, _dtypes(narrow))
     copy = perturbing.rewritten(tensor for function in functions for tensor in function.outputs)
-    return Perturbed(copy.vjp(replace(trace, joint=None)), tuple(perturbing.owners))
+    return perturbing.of(copy.vjp(replace(trace, joint=None)))
 
 
-def perturb_constants(trace: ForwardTrace, units: Units, kept: Collection[Any]) -> ForwardTrace:
-    """Return the form of a forward whose constants and weights alone round at random."""
+def perturb_forward(
+    trace: ForwardTrace, units: Units, kept: Collection[Any], dtypes: Collection[Any] = ()
+) -> Perturbed[ForwardTrace]:
+    """Return the form of a forward whose constants and results of some dtypes round at random."""
     fed = (*trace.inputs, *trace.held.draws, *trace.held.stops, *trace.held.sides)
-    perturbing = Perturbing(whole_graph(trace.function), units, kept, (), fed, ())
-    return perturbing.rewritten(trace.outputs).forward(trace)
+    perturbing = Perturbing(whole_graph(trace.function), units, kept, (), fed, dtypes)
+    return perturbing.of(perturbing.rewritten(trace.outputs).forward(trace))

@@ -34,6 +34,11 @@ class Body:
     # by name of a tensor, that of the one that replaces it
     names: dict[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Drop the names of nodes to be placed with, which may be left out."""
+        for node in self.nodes:
+            node.attr.pop("_class", None)
+
     def full_name(self, tensor: str) -> str:
         """Return the name of a node's input as outputs are named: in a graph, the first is "node:0"."""
         return tensor if self.function or ":" in tensor else f"{tensor}:0"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from gradcheck_cli.numerics import precision_of
@@ -50,26 +51,28 @@ _BITS = {
     for dtype in map(tf.as_dtype, reversed(DTYPE_KINDS["floating"]))
 }
 NUMBERS = (*_BITS, *map(tf.as_dtype, DTYPE_KINDS["complex"]))
-# The variable that says which draw it is (0 moves nothing), and the first and last place that move.
-_DRAW = {"shared_name": "gradcheck_random_rounding", "dtype": tf.int64, "shape": [3]}
-ALL_PLACES = range(2**62)
+# The variable with the keys of all places in the present draw.
+_KEYS = {"shared_name": "gradcheck_random_rounding", "dtype": tf.int64, "shape": None}
 # Odd numbers with bits of no order (those of splitmix64, and of the golden ratio).
 _MIXED = tuple(number - 2**64 for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
-def round_as_drawn(draw: int, places: range = ALL_PLACES) -> None:
-    """Let perturbed graphs round as a draw says from now on, at some places; draw 0: as they do anyway."""
-    handle = tf.raw_ops.VarHandleOp(**_DRAW)
-    values = tf.constant([draw, places.start, places.stop], tf.int64)
-    tf.raw_ops.AssignVariableOp(resource=handle, value=values)
+def round_as_drawn(draw: int, moves: npt.NDArray[np.bool_]) -> None:
+    """Let a perturbed graph round as a draw says from now on.
+
+    Args:
+        draw: the number of the draw; 0: as it does anyway.
+        moves: for each of the graph's places, whether numbers move there.
+    """
+    keys = (1 + np.arange(len(moves))) * _MIXED[0] + draw * _MIXED[1] % 2**62
+    values = tf.constant(np.where(moves & bool(draw), keys, 0))
+    tf.raw_ops.AssignVariableOp(resource=tf.raw_ops.VarHandleOp(**_KEYS), value=values)
 
 
-def keys_of(places: Any) -> Any:
-    """Return a key for each place in the present draw; 0 where nothing moves."""
-    handle = tf.raw_ops.VarHandleOp(**_DRAW)
-    draw, first, last = tf.unstack(tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int64), 3)
-    moves = tf.not_equal(draw, 0) & (places >= first) & (places < last)
-    return tf.where(moves, places * _MIXED[0] + draw * _MIXED[1], 0)
+def keys_at(places: Any) -> Any:
+    """Return the key of each place in the present draw; 0 where nothing moves."""
+    handle = tf.raw_ops.VarHandleOp(**_KEYS)
+    return tf.raw_ops.ResourceGather(resource=handle, indices=places, dtype=tf.int64)
 
 
 def _direction(bits: Any, key: Any) -> Any:

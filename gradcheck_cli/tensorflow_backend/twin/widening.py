@@ -192,7 +192,6 @@ class Widening(Rewriting):
 
     def _widen_node(self, node: Any, body: Body) -> _Casts:
         node.ClearField("experimental_type")
-        node.attr.pop("_class", None)  # names a node to be placed with, which may be one that is left out
         if node.op in ("Const", "ReadVariableOp"):
             self.note_unit(body.copy, node.name, node.attr["dtype"].type)
         if node.op == "VarHandleOp":  # one of the same name exists, of the narrow dtype
