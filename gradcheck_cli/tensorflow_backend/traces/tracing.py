@@ -91,6 +91,10 @@ class ForwardTrace:
         return self._parts.of(lambda: subgraph_function(self.function, *ends), *ends[0], None, *ends[1])
 
 
+# A traced function, its arguments, its outputs, and where backpropagation starts.
+Traced = tuple[Any, Sequence[Any], Sequence[Any], Sequence[Any]]
+
+
 def trace_forward(
     subject: TraceSubject, *, stops: bool = True, seed: int = 0, plain: ForwardTrace | None = None
 ) -> ForwardTrace:
@@ -106,8 +110,7 @@ def trace_forward(
     """
     trace = partial(_trace_once, subject, seed=seed)
     if plain is None or plain.held.inlined or None in handles(plain.function, subject.variables):
-        with private_state.order_of_variables(lambda _: None):
-            function, graph_inputs, graph_outputs, backprop_starts = trace(contextlib.nullcontext())
+        function, graph_inputs, graph_outputs, backprop_starts = _trace_reading_outside(trace)
     else:
         function, graph_inputs = plain.function, plain.inputs
         graph_outputs, backprop_starts = plain.outputs, plain.backprop_starts
@@ -141,6 +144,15 @@ def trace_forward(
     )
 
 
+def _trace_reading_outside(trace: Callable[[contextlib.AbstractContextManager[Any]], Traced]) -> Traced:
+    """Trace with variables read outside of the bodies of loops and branches, unless they are written to."""
+    with private_state.order_of_variables(lambda _: None):
+        with private_state.read_outside_bodies() as read:
+            traced = trace(contextlib.nullcontext())
+        written = {id(resource.handle) for resource in find_written(traced[0])}
+        return traced if written.isdisjoint(map(id, read)) else trace(contextlib.nullcontext())
+
+
 def handles(function: Any, variables: Sequence[Any]) -> list[Any]:
     """Return a graph's own tensors for variables; `None` for one that it doesn't use."""
     captured = private_state.captured_handles(function)
@@ -149,8 +161,8 @@ def handles(function: Any, variables: Sequence[Any]) -> list[Any]:
 
 def _trace_once(
     subject: TraceSubject, context: contextlib.AbstractContextManager[None], *, seed: int
-) -> tuple[Any, Sequence[Any], Sequence[Any], Sequence[Any]]:
-    """Return the traced function, its arguments, its outputs, and where backpropagation starts."""
+) -> Traced:
+    """Trace the forward in a context."""
     bound = subject.bound
     graph_tensors: list[list[Any]] = []
 
