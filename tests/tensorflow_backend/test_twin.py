@@ -285,7 +285,7 @@ def test_an_op_that_does_not_move_keeps_its_places_still():
 
 def test_each_result_of_a_function_is_the_perturbed_one():
     function = tf.function(lambda x: [tf.sin(x * 0.3 + number) for number in range(40)])
-    narrow = traced(lambda x: function(x), ([2], tf.float64))
+    narrow = traced(function, ([2], tf.float64))
     perturbing = Perturbing(narrow.graph, {}, (), (), narrow.inputs, NUMBERS)
     copy = perturbing.rewritten(narrow.outputs)
     value = tf.constant([0.3, 0.7], tf.float64)
