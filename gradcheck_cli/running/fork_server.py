@@ -381,7 +381,7 @@ class _Fork:
         )
 
     def _check_cases(self) -> None:
-        from gradcheck_cli.checking.check_case import listen_to_progress
+        from gradcheck_cli.checking.sample_point import listen_to_progress
         from gradcheck_cli.running.files_read import FileLog
         from gradcheck_cli.running.session import list_pairs, run_case
         from gradcheck_cli.tensorflow_backend import startup

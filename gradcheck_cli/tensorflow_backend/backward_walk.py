@@ -53,6 +53,7 @@ class Walk:
     steps: list[Step] = field(default_factory=list)  # the ops on the path, in backward order
     # what keeps its value while the inputs move: draws, and `stop_gradient`s if they are held
     held: frozen.Held = field(default_factory=frozen.Held)
+    _twin: tuple[int, Twin] | None = None  # how many ops the graph had, and its twin
 
     @staticmethod
     def of(op: Any, output: int, input_indices: Sequence[int]) -> Walk:
@@ -115,21 +116,19 @@ class Walk:
         """Return the dtype in which a tensor of the graph is fed and fetched."""
         return tensor.dtype if self.source.narrow is None else wide_dtype(tensor.dtype)
 
-    def extract(self, feeds: Sequence[Any], fetches: Sequence[Any]) -> Any:
-        """Return a part of the graph as a concrete function of the inputs, the draws and tensors to feed."""
-        function = subgraph_function(self.function, [*self.inputs, *self.held.draws, *feeds], fetches)
-        # The graph grows when gradients of its ops are called, so each part gets its own twin.
-        return function if self.source.narrow is None else self._make_twin().function(function)
-
     def _make_twin(self) -> Twin:
-        variables = self.source.state.twins.variables
-        gradients = [
-            (self._source(input_index), gradient)
-            for input_index, gradient in zip(self.input_indices, self.gradients, strict=True)
-            if gradient is not None
-        ]
-        ends = BackwardEnds(self.inputs, [self.result], gradients)
-        return Twin(self.function, variables, self.held.body_holds, backward=ends)
+        """Return the twin; the graph grows when gradients of its ops are called: then it gets another one."""
+        size = len(self.function.graph.get_operations())
+        if self._twin is None or self._twin[0] != size:
+            gradients = [
+                (self._source(input_index), gradient)
+                for input_index, gradient in zip(self.input_indices, self.gradients, strict=True)
+                if gradient is not None
+            ]
+            ends = BackwardEnds(self.inputs, [self.result], gradients)
+            variables, body_holds = self.source.state.wide_variables, self.held.body_holds
+            self._twin = size, Twin(self.function, variables, body_holds, backward=ends)
+        return self._twin[1]
 
     def low_precision(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
         """Return the dtypes below float64 in which the ops between two sets of tensors compute."""
@@ -150,8 +149,9 @@ class Walk:
         kinds = [self.dtype_of(tensor).name for tensor in (*self.held.draws, *tensors)]
         values = [*self.source.draws(self.held), *(value for _, value in feeds)]
         narrow = [dtypes.narrow(value, kind) for value, kind in zip(values, kinds, strict=True)]
+        function = subgraph_function(self.function, [*self.inputs, *self.held.draws, *tensors], fetches)
         return Batched(
-            self.extract(tensors, fetches),
+            function if self.source.narrow is None else self._make_twin().function(function),
             [*at.arguments, *((kind, value.shape) for kind, value in zip(kinds, narrow, strict=True))],
             [*at.narrow, *narrow],
             rewind=None if body_holds is None else body_holds.rewind,

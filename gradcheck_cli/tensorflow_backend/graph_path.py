@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -275,23 +275,24 @@ def is_free(graph: Any) -> bool:
 
 
 def functions_called(graph: Any, op: Any) -> Iterable[str]:
-    """Yield the names of the functions that an op calls, and of those that they call."""
-    waiting, visited = private_graphs.function_names(op.node_def), set()
-    if private_graphs.op_def(op.type) is None:  # the op type of a Defun's call is the function's name
-        waiting.append(op.type)
-    if not waiting:
-        return
-    library = library_of(graph)
+    """Return the names of the functions that an op calls, and of those that they call."""
+    node = op.node_def
+    calls = private_graphs.function_names(node) or private_graphs.op_def(op.type) is None
+    return called_by(library_of(graph), [node]) if calls else []
+
+
+def called_by(library: Mapping[str, Any], nodes: Iterable[Any]) -> Iterable[str]:
+    """Return the names of the functions of a library that NodeDefs call, and of those that these call."""
+    called: dict[str, None] = {}
+    waiting = [*nodes]
     while waiting:
-        name = waiting.pop()
-        if name in visited or name not in library:
-            continue
-        visited.add(name)
-        yield name
-        for node in library[name].node_def:
-            if private_graphs.op_def(node.op) is None:
-                waiting.append(node.op)
-            waiting += private_graphs.function_names(node)
+        node = waiting.pop()
+        # The op type of a Defun's call is the function's name.
+        for name in (node.op, *private_graphs.function_names(node)):
+            if name in library and name not in called:
+                called[name] = None
+                waiting += library[name].node_def
+    return called
 
 
 def ops_met(outputs: Iterable[Any]) -> list[Any]:

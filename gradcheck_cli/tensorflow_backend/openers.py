@@ -263,7 +263,7 @@ class CaseOpener:
             )
             for _, tensor in self._weights()
         ]
-        with weights.at(values, self.state.twins.variables):
+        with weights.at(values, self.state.wide_variables):
             yield
 
     def drawn(self, sample: int) -> dict[int, Array]:
@@ -301,14 +301,15 @@ class CaseOpener:
 
     def vjp(self, op: Any) -> CaseOpener:
         """Return an opener of an opened op's vjp as an op of its own; the same opener each time."""
-        if id(op) not in self.state.openers_of_vjps:
+
+        def make() -> CaseOpener:
             reference = None
             if self.case.reference is not None:
                 reference = self.mode.open(self.case, replace(op.opening, of="reference"), self.state)
             case, vjp = case_of_vjp(self.case, op, reference)
-            state = replace(self.state, draws={}, graphs={}, openers_of_vjps={}, vjp=vjp)
-            self.state.openers_of_vjps[id(op)] = op, replace(self, case=case, state=state)
-        opener: CaseOpener = self.state.openers_of_vjps[id(op)][1]
+            return replace(self, case=case, state=replace(self.state, draws={}, graphs={}, vjp=vjp))
+
+        opener: CaseOpener = self.state.made.of(make, op)
         return opener
 
     def written_ops(self, op: Any, output: int, input_index: int) -> Sequence[Operation] | None:

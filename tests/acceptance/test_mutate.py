@@ -105,7 +105,7 @@ HIDDEN = {
         "tensorflow.nn:relu6",
         "{x: {shape: [4], uniform: {low: -2, high: 2}}}",
         "{x: {shape: [3], value: [-1.0, 1.0, 7.0]}}",
-        ("branch", "no element is above 6"),
+        ("branch", "no element takes its side '> 6'"),
     ),
     "a mask that is all ones": (
         "masked",
@@ -123,7 +123,7 @@ HIDDEN = {
         "leaky",
         "{x: {shape: [3], uniform: {low: 0.5, high: 2}}}",
         "{x: {shape: [3], value: [-1.0, 1.0, 2.0]}}",
-        ("branch", "no element is below 0"),
+        ("branch", "no element takes its side '< 0'"),
     ),
     "segments of one": (
         "segments",
@@ -135,7 +135,7 @@ HIDDEN = {
         "huber",
         "{x: {shape: [3], uniform: {low: -1, high: 1}}}",
         "{x: {shape: [3], value: [1.0, 5.0, -5.0]}}",
-        ("branch", "it is nowhere false"),
+        ("branch", "no element takes its side 'false'"),
     ),
     "an axis hidden by its size": (
         "tensorflow.nn:softmax",
@@ -153,7 +153,7 @@ HIDDEN = {
         "clip",
         "{x: {shape: [3], uniform: {low: -0.4, high: 0.4}}}",
         "{x: {shape: [3], value: [0.1, 1.5, -1.5]}}",
-        ("branch", "the second operand is nowhere the larger"),
+        ("branch", "no element takes its side 'second larger'"),
     ),
     "a scale of 1": (
         "scaled",
@@ -171,7 +171,7 @@ HIDDEN = {
         "tensorflow:abs",
         "{x: {shape: [3], uniform: {low: 0.5, high: 2}}}",
         "{x: {shape: [3], value: [-1.0, 1.0, 2.0]}}",
-        ("branch", "no element is below 0"),
+        ("branch", "no element takes its side '< 0'"),
     ),
     "a sum along one": (
         "along",
@@ -183,13 +183,13 @@ HIDDEN = {
         "chosen",
         "{mask: {shape: [3], dtype: bool, value: true}, x: {shape: [3]}}",
         "{mask: {shape: [3], dtype: bool, value: [true, false, true]}, x: {shape: [3]}}",
-        ("branch", "it is nowhere false"),
+        ("branch", "no element takes its side 'false'"),
     ),
     "a floor that is never reached": (
         "log_of",
         "{x: {shape: [3], uniform: {low: 0.5, high: 2}}}",
         "{x: {shape: [3], value: [0.01, 1.0, 2.0]}}",
-        ("branch", "the second operand is nowhere the larger"),
+        ("branch", "no element takes its side 'second larger'"),
     ),
 }
 

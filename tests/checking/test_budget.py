@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.check_case import listen_to_progress
 from gradcheck_cli.checking.ops.analytic import find_costly_pairs
 from gradcheck_cli.checking.ops.budget import Budget, OverBudgetError
+from gradcheck_cli.checking.sample_point import listen_to_progress
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import Power
 from tests.support.numpy_op import Numpy, check

@@ -284,6 +284,71 @@ def test_no_more_is_measured_than_explains_an_error():
     assert len(list(runs)) == 2
 
 
+def sizes_of(forward, dtype, value, dtypes=None):
+    """Return what the output's rounding is relative to if the first input moves."""
+    sys.modules["rounded_function"] = module = ModuleType("rounded_function")
+    module.forward = forward
+    inputs = {
+        name: {"shape": list(np.shape(each)), "dtype": dtype, "value": np.asarray(each).tolist()}
+        for name, each in zip("ab", value, strict=False)
+    }
+    (case,) = load_mapping({"op": "op", "forward": "rounded_function:forward", "inputs": inputs})
+    return GraphOperation.open(case, Opening(), CaseState()).rounded_sizes(0)[0]
+
+
+# What the rounding of a result is relative to, from a least to a largest size. The largest is twice a unit
+# roundoff for each number: what is moved is the number next to it.
+SIZES = {
+    "its own size": (lambda a: a * 3.7, [0.3], 1.11, 2.3),
+    "a difference of large terms": (lambda a: a * 51.3 - a * 51.2, [0.9], 30, 300),
+    "terms that cancel in a product of matrices": (
+        lambda a: tf.linalg.matvec(tf.constant([[1.0, -1.0]], a.dtype), a * 47.1),
+        [[1.1, 1.1]],
+        30,
+        600,
+    ),
+    "one that vanishes in a logarithm": (lambda a: tf.math.log(1 + tf.exp(a)), [-39.0], 0.9, 4),
+    "terms in a loop": (
+        lambda a: (
+            tf.while_loop(lambda _: True, lambda y: [y + 70.3], [a * 1.3], maximum_iterations=3)[0] - 210.0
+        ),
+        [0.7],
+        100,
+        1200,
+    ),
+    "terms in a tf.function": (tf.function(lambda a: a * 51.3 - a * 51.2), [0.9], 30, 300),
+    "exact terms": (lambda a: a * 64.0 - a * 32.0, [0.75], 24, 24),
+    "what no input moves": (lambda a: a * 0.3 + tf.sin(tf.constant(1e6, a.dtype)) * 1e9 * 0, [0.7], 0.2, 0.6),
+    "what another input moves": (lambda a, b: a * 0.3 + (b * 1e9 - b * 1e9), [0.7, 0.3], 0.2, 0.6),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", SIZES)
+def test_what_rounding_is_relative_to(name, dtype):
+    forward, value, least, largest = SIZES[name]
+    size = sizes_of(forward, dtype, value)
+    assert (least <= size).all()
+    assert (size <= largest).all()
+
+
+def test_where_a_graph_calls_python_only_the_own_size_is_known():
+    numpy_op = tf.autograph.experimental.do_not_convert(
+        lambda a: tf.numpy_function(lambda x: x * 51.3 - x * 51.2, [a], a.dtype)
+    )
+    np.testing.assert_allclose(sizes_of(numpy_op, "float64", [0.9]), 0.09, rtol=1e-6)
+
+
+def test_whole_numbers_and_texts_are_not_rounded():
+    forward = lambda a: (a * 0.3, tf.constant("text"), tf.constant(7))  # noqa: E731 (it is passed on)
+    sys.modules["rounded_function"] = module = ModuleType("rounded_function")
+    module.forward = forward
+    inputs = {"a": {"shape": [], "value": 0.7}}
+    (case,) = load_mapping({"op": "op", "forward": "rounded_function:forward", "inputs": inputs})
+    sizes = GraphOperation.open(case, Opening(), CaseState()).rounded_sizes(0)
+    assert sizes[1:] == [0.0, 7]
+
+
 def test_each_run_can_only_add_to_what_rounding_moves():
     op = GraphOperation.open(case_of_solver(), Opening(), CaseState())
     sizes = [float(moved[0].sum()) for moved in random_rounding.measure_rounding_of(op, 0, np.eye(3), 0)]

@@ -303,12 +303,55 @@ def _saturated():
             )
 
 
+# Inside a kernel, or in NumPy, where no graph shows what absorbs a small input: forward, derivative.
+_UNSEEN = {
+    "own log1p": (lambda x: np.log(1 + x), lambda x: 1 / (1 + x)),
+    "own expm1": (lambda x: np.exp(x) - x.dtype.type(1), tf.exp),
+    "one less cosine": (lambda x: 1 - np.cos(x), tf.sin),
+}
+# What doesn't move there, and shouldn't by its formula, either.
+_FLAT = {"zero": lambda x: 0 * x, "relu below zero": lambda x: np.maximum(-x, 0)}
+_SMALL = {"float64": (1e-40, 1e-30, 1e-20, 1e-17, 1e-16), "float32": (1e-20, 1e-12, 1e-8, 5e-8)}
+
+
+def _in_numpy(forward, derivative):
+    @tf.custom_gradient
+    def call(x):
+        y = tf.numpy_function(forward, [x], x.dtype)
+        y.set_shape(x.shape)
+        return y, lambda upstream: upstream * derivative(x)
+
+    return call
+
+
+def _unseen():
+    for dtype, values in _SMALL.items():
+        for value in values:
+            inputs = {"x": {"value": [value, 2 * value], "dtype": dtype}}
+            for name, (forward, derivative) in _UNSEEN.items():
+                call = _in_numpy(forward, derivative)
+                yield Row(f"{name} at {value:g} in {dtype}", call, None, inputs, "undecidable")
+            for name, forward in _FLAT.items():
+                call = _in_numpy(forward, tf.ones_like)
+                yield Row(f"{name} at {value:g} in {dtype}", call, None, inputs, "wrong")
+    inputs = {"x": {"value": [1e-30, 1e-16], "dtype": "float64"}}
+    yield Row("erfinv near zero", tf.math.erfinv, None, inputs, "undecidable")
+
+
 def _named(one):
     return replace(one, name=one.name.replace(",", "").replace(" ", "_"))
 
 
 ROWS = marked(
-    tuple(map(_named, (*_elementwise(), *_nearly(), *_losses(), *_probabilities(), *_ties(), *_saturated()))),
+    tuple(
+        map(
+            _named,
+            (*_elementwise(), *_nearly(), *_losses(), *_probabilities(), *_ties(), *_saturated(), *_unseen()),
+        )
+    ),
     "maximum_of_16_equal_elements_none",
+    "own_expm1_at_5e-08_in_float32",
+    "own_log1p_at_1e-16_in_float64",
+    "one_less_cosine_at_1e-30_in_float64",
     "softplus",
 )

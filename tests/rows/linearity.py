@@ -375,8 +375,31 @@ def probed_sums():
             yield Row(f"probed_{name}_added_{terms}_{dtype}", added, None, inputs, truth, keys=keys)
 
 
+def together():
+    """Two outputs: what one's upstream gives depends on whether the other's points the same way."""
+
+    def build(factor):
+        @tf.custom_gradient
+        def call(x):
+            def gradient(u, v):
+                return (u * tf.cos(x) + v * 2 * x) * factor(tf.reduce_sum(u * v))
+
+            return (tf.sin(x), x * x), gradient
+
+        return lambda: call
+
+    kinds = {
+        "same_way": ("wrong", lambda way: tf.where(way > 0, scalar_like(1.2, way), scalar_like(1, way))),
+        "other_way": ("wrong", lambda way: tf.where(way < 0, scalar_like(1.2, way), scalar_like(1, way))),
+        "either_way": ("right", lambda way: tf.where(way < 0, scalar_like(1, way), scalar_like(1, way))),
+    }
+    for name, (truth, factor) in kinds.items():
+        yield Row(f"together_{name}", build(factor), None, {"x": {"shape": [4]}}, truth, keys={"build": {}})
+
+
 ROWS = marked(
     (
+        *together(),
         *probed_sums(),
         *wrong(),
         *right(),
@@ -403,4 +426,6 @@ ROWS = marked(
     "square_complex128",
     "square_share_1e-16",
     "tanh_smaller_ones_dropped_float64",
+    "together_other_way",
+    "together_same_way",
 )

@@ -1,4 +1,4 @@
-"""float16 gradients that cast their upstream to bfloat16, and right ones that lose bits for other reasons."""
+"""Gradients that cast their upstream to bfloat16, most in float16; right ones that lose bits elsewhere."""
 
 from __future__ import annotations
 
@@ -82,7 +82,29 @@ def remainder(big: float) -> Any:
     return function
 
 
+# Beyond float16: TensorFlow's own gradients, which are what is left of terms that cancel.
+CANCELLING = {
+    "less_its_sine": lambda x: x - tf.sin(x),
+    "less_its_tanh": lambda x: x - tf.tanh(x),
+    "sum_less_sines": lambda x: tf.reduce_sum(x - tf.sin(x)),
+}
+SMALL = {"float64": (3e-8, 1e-7, 1e-5), "float32": (1e-4, 1e-3, 1e-2, 0.1)}
+
+
+def cancelling() -> Any:
+    for name, forward in CANCELLING.items():
+        for dtype, values in SMALL.items():
+            for value in values:
+                inputs = {"x": {"value": [value, -value, 2 * value, 3 * value], "dtype": dtype}}
+                where = f"{name}_at_{value:g}_{dtype}"
+                is_shown = value == values[-1]  # else few digits are left, or none
+                yield Row(f"{where}_right", forward, None, inputs, "right" if is_shown else "undecidable")
+                if is_shown and dtype == "float32":
+                    yield Row(f"{where}_cast", own(forward, cast), None, inputs, "wrong")
+
+
 def rows() -> Any:
+    yield from cancelling()
     for name, (forward, inputs) in FORWARDS.items():
         yield Row(f"{name}_cast", own(forward, cast), None, inputs, "wrong")
         yield Row(f"{name}_right", own(forward, tf.identity), None, inputs, "right")
@@ -92,4 +114,10 @@ def rows() -> Any:
         yield Row(f"remainder_of_{big:g}", remainder(big), None, of(3), "undecidable")
 
 
-ROWS = marked(tuple(rows()), "many_cast", "matrix_right", "sigmoid_saturated_right")
+ROWS = marked(
+    tuple(rows()),
+    "less_its_sine_at_0.01_float32_right",
+    "many_cast",
+    "matrix_right",
+    "sigmoid_saturated_right",
+)

@@ -247,6 +247,16 @@ def test_what_cannot_be_decided_fails_too_and_names_the_way_to_say_more():
             AssertionError,
             r"compute\s+with TensorFlow",
         ),
+        (
+            lambda: assert_gradients(tf.function(tf.square, input_signature=[tf.TensorSpec([3])]), X),
+            AssertionError,
+            r"GC310 +forward: the forward raised TypeError: Binding inputs",
+        ),
+        (
+            lambda: assert_gradients(lambda x: tf.vectorized_map(softplus, x), X),
+            AssertionError,
+            r"If that is meant:\s+checks=\{'custom_gradient': False\}\.",
+        ),
         (lambda: assert_gradients(tf.multiply, (X, X)), TypeError, "Arguments are passed one by one"),
         (lambda: assert_gradients(softplus, X, modes="grph"), ValueError, "Did you mean 'graph'"),
         (lambda: assert_gradients(softplus, X, budget=0), ValueError, "budget: must be seconds, more than 0"),

@@ -12,9 +12,9 @@ from gradcheck_cli import clock
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops import analytic
 from gradcheck_cli.checking.ops.operation import Opening
-from gradcheck_cli.features.search.branches.graph_branches import COMPARISONS, KINDS
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.load import load_mapping
+from gradcheck_cli.tensorflow_backend.kinks import COMPARISONS, SIDES
 from gradcheck_cli.tensorflow_backend.openers import opener_of
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
@@ -277,4 +277,4 @@ def test_what_is_zero_by_symmetry_passes_beside_slopes_that_are_right(monkeypatc
 
 def test_an_op_that_is_held_on_a_side_has_sides_to_show():
     of_many = {"ArgMax", "ArgMin", "MaxPool"}  # they choose one of many elements: no side has a name
-    assert PIECES.keys() - of_many <= KINDS.keys() | COMPARISONS.keys()
+    assert PIECES.keys() - of_many <= SIDES.keys() | COMPARISONS.keys()

@@ -9,7 +9,6 @@ import tensorflow as tf
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.results import Status
 from gradcheck_cli.tensorflow_backend import graph_path
-from gradcheck_cli.tensorflow_backend.graph import terms
 from gradcheck_cli.tensorflow_backend.openers import CaseOpener, GraphMode
 
 SQUARE = {"inputs": {"a": {"shape": [3, 3]}, "b": {"shape": [3, 3]}}}
@@ -250,11 +249,3 @@ def test_ops_between_inputs_and_outputs():
         z = y + tf.constant(1.0, tf.float64, name="needed_but_not_after")
         names = [op.name for op in graph_path.ops_between([x], [z])]
     assert names == ["add", "on"]
-
-
-@pytest.mark.parametrize("use_resource", [True, False])
-def test_terms_that_a_function_cant_return_are_left_out(use_resource):
-    with tf.Graph().as_default():
-        variable = tf.compat.v1.Variable(1.0, use_resource=use_resource)
-        handed_on = variable.read_value() if use_resource else tf.raw_ops.RefIdentity(input=variable._ref())
-        assert (len(terms.terms_of(handed_on + tf.ones([]))) > 1) == use_resource

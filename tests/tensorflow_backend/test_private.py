@@ -286,37 +286,3 @@ def test_bodies_are_found_by_name_with_their_lines():
     # XLA must compile it; nothing can be added to it.
     assert private_graphs.body_named(body, inside.get_attr("f").name) is None
     assert private_graphs.body_named(body, "no_such_function") is None
-
-
-@pytest.mark.parametrize(
-    ("function", "expected"),
-    [
-        (
-            lambda x: tf.pad(x, [[1, 0], [0, 0]], constant_values=2.0),
-            lambda x: np.pad(x, [(1, 0), (0, 0)], constant_values=2),
-        ),
-        (lambda x: tf.einsum("ij,kj->ik", x, x), lambda x: x @ x.T),
-        (lambda x: tf.strided_slice(x, [0, 0], [2, 3], [1, 2]), lambda x: x[:, ::2]),
-        (lambda x: tf.cast(x, tf.float32), lambda x: x),
-    ],
-)
-def test_an_op_runs_outside_of_its_graph_with_other_operands(function, expected):
-    graph = tf.function(function).get_concrete_function(tf.TensorSpec([2, 3], tf.float64)).graph
-    op = next(op for op in graph.get_operations() if op.type in ("PadV2", "Einsum", "StridedSlice", "Cast"))
-    value = np.arange(6.0).reshape(2, 3)
-    fixed = [tf.get_static_value(tensor) for tensor in op.inputs]
-    operands = [value if each is None else each for each in fixed]
-    assert private_graphs.is_pure(op)
-    np.testing.assert_array_equal(private_graphs.run_alone(op, operands)[0], expected(value))
-
-
-def test_an_op_that_draws_or_calls_a_function_is_not_pure():
-    @tf.function
-    def function(x):
-        return tf.random.uniform([2]) + tf.while_loop(lambda i: i < 2, lambda i: (i + 1,), (x,))[0]
-
-    graph = function.get_concrete_function(tf.TensorSpec([], tf.float32)).graph
-    kinds = {op.type: op for op in graph.get_operations()}
-    names = [name for name in kinds if name in ("RandomUniform", "StatelessWhile", "While")]
-    assert len(names) == 2
-    assert not any(private_graphs.is_pure(kinds[name]) for name in names)

@@ -150,3 +150,40 @@ def test_the_order_of_variables_may_be_asked_for_within_itself(weights):
             y = function(tf.ones([1]))
         tape.gradient(y, weights)
     assert seen == [["c:0", "b:0", "a:0"]]
+
+
+def test_what_bodies_read_is_read_in_the_graph_around_them(weights):
+    def forward(x):
+        def body(y):
+            return [tf.cond(y[0] > 0, lambda: y * weights[0], lambda: y + weights[0])]
+
+        return tf.while_loop(lambda _: True, body, [x * weights[1]], maximum_iterations=2)[0]
+
+    with private_state.read_outside_bodies() as read:
+        function = traced(forward)
+    assert [id(handle) for handle in read] == [id(weights[0].handle)]
+    inner = private_state.captured_handles(function)
+    assert [op.type for op in inner[id(weights[0].handle)].consumers()] == ["ReadVariableOp"]
+    value = function(tf.constant([3.0]))
+    weights[0].assign([2.0])
+    assert (value.numpy(), function(tf.constant([3.0])).numpy()) == ([3.0], [12.0])
+
+
+def test_a_custom_gradient_in_a_body_is_told_its_variables(weights):
+    told = []
+
+    @tf.custom_gradient
+    def scale(x):
+        def gradient(u, variables):
+            told.extend(variables)
+            return u * weights[0], [u * x for _ in variables]
+
+        return x * weights[0], gradient
+
+    def forward(x):
+        body = lambda y: [scale(y + weights[0])]  # noqa: E731 (it is read before)
+        return tf.gradients(tf.while_loop(lambda _: True, body, [x], maximum_iterations=2), [x])
+
+    with private_state.read_outside_bodies():
+        traced(forward)
+    assert told[0] is weights[0]

@@ -52,8 +52,8 @@ def test_a_factor_of_ones_hides_itself_from_the_other_operand(value, count):
 @pytest.mark.parametrize(
     ("values", "unseen"),
     [
-        ([1.0, 2.0], ("no element is below 0",)),
-        ([-1.0, -2.0], ("no element is above 0",)),
+        ([1.0, 2.0], ("no element takes its side '< 0'",)),
+        ([-1.0, -2.0], ("no element takes its side '> 0'",)),
         ([-1.0, 2.0], ()),
     ],
 )
@@ -96,7 +96,7 @@ def site(*unseen, place="Relu"):
 
 
 def test_what_one_point_shows_is_seen():
-    below, above = site("no element is below 0"), site("no element is above 0")
+    below, above = site("no element takes its side '< 0'"), site("no element takes its side '> 0'")
     assert unseen_sites([[below], [above]]) == []
     assert unseen_sites([[below], [below]]) == [below]
 
@@ -112,4 +112,4 @@ def test_what_is_on_nobodys_way_is_left_out():
 
 def test_the_side_of_a_switch_that_is_not_taken_has_no_values():
     spec = {"forward": "sites_functions:one_of_two", "inputs": {"x": {"value": [1.0, 2.0]}}}
-    assert [one[2] for one in sites(spec)] == [("no element is below 0",)]
+    assert [one[2] for one in sites(spec)] == [("no element takes its side '< 0'",)]

@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.twin.float64_twin import BackwardEnds, Twin, WideVariables
+from gradcheck_cli.tensorflow_backend.twin.perturbing import Perturbing
+from gradcheck_cli.tensorflow_backend.twin.rounding_rules import NUMBERS, round_as_drawn
 from gradcheck_cli.tensorflow_backend.twin.widening import NumpyCall, wide_dtype
 
 
@@ -219,3 +221,75 @@ def test_kernels_tell_what_they_take():
         tf.float64.as_datatype_enum in one["T"] for one in private_graphs.kernel_constraints("LRN")
     )
     assert private_graphs.kernel_constraints("no such op") == ()
+
+
+@tf.function
+def squared(x):
+    return x * x * 0.3
+
+
+def names_of_functions(graph):
+    return [function.signature.name for function in graph.as_graph_def().library.function]
+
+
+def test_a_function_is_copied_once_and_only_if_something_calls_it():
+    def calls(x):
+        squared(x + 2)
+        return tf.cond(x[0] > 0, lambda: squared(x), lambda: squared(x + 1)) + squared(x)
+
+    narrow = traced(calls, ([2], tf.float32))
+    (own,) = (name for name in names_of_functions(narrow.graph) if "squared" in name)
+    names = names_of_functions(Twin(narrow, WideVariables()).graph)
+    assert [name.partition("_float64")[0] for name in names if "squared" in name] == [own]
+    never_called = traced(
+        lambda x: squared(x) * 0 + tf.cond(x[0] > 0, lambda: x, lambda: -x), ([2], tf.float32)
+    )
+    graph_def = never_called.graph.as_graph_def()
+    assert len(graph_def.library.function) == len(
+        names_of_functions(Twin(never_called, WideVariables()).graph)
+    )
+
+
+@pytest.mark.parametrize("function", [squared, gradient_of(squared), loop, branch])
+def test_of_a_perturbed_graph_only_what_is_needed_is_imported(function):
+    def beside(x):
+        others = tf.sin(tf.exp(x))
+        return (*tf.nest.flatten(function(x)), others)
+
+    narrow = traced(beside, ([2], tf.float64))
+    *wanted, others = narrow.outputs
+    perturbing = Perturbing(narrow.graph, {}, (), (), narrow.inputs, NUMBERS)
+    copy = perturbing.rewritten(wanted)
+    assert private_graphs.op_named(copy.graph, others.op.inputs[0].op.name) is None
+    value = tf.constant([0.3, 0.7], tf.float64)
+    exact = private_graphs.call_flat(narrow, [value])
+    for draw in range(3):
+        round_as_drawn(draw, np.ones(perturbing.count, np.bool_))
+        moved = private_graphs.call_flat(copy.part(narrow.inputs, wanted), [value])
+        for one, other in zip(moved, exact, strict=False):
+            np.testing.assert_allclose(one, other, rtol=1e-14 if draw else 0)
+            assert draw == 0 or not np.array_equal(one, other)
+
+
+def test_an_op_that_does_not_move_keeps_its_places_still():
+    narrow = traced(lambda x: (tf.sin(x, name="first") * 0.3, tf.exp(x, name="second")), ([2], tf.float64))
+    perturbing = Perturbing(narrow.graph, {}, (), (), narrow.inputs, NUMBERS)
+    copy = perturbing.rewritten(narrow.outputs)
+    value = tf.constant([0.3, 0.7], tf.float64)
+    exact = private_graphs.call_flat(narrow, [value])
+    round_as_drawn(1, perturbing.of(None).places_of({"second"}))
+    first, second = private_graphs.call_flat(copy.part(narrow.inputs, narrow.outputs), [value])
+    np.testing.assert_array_equal(first, exact[0])
+    assert not np.array_equal(second, exact[1])
+
+
+def test_each_result_of_a_function_is_the_perturbed_one():
+    function = tf.function(lambda x: [tf.sin(x * 0.3 + number) for number in range(40)])
+    narrow = traced(function, ([2], tf.float64))
+    perturbing = Perturbing(narrow.graph, {}, (), (), narrow.inputs, NUMBERS)
+    copy = perturbing.rewritten(narrow.outputs)
+    value = tf.constant([0.3, 0.7], tf.float64)
+    exact = private_graphs.call_flat(narrow, [value])
+    round_as_drawn(1, np.ones(perturbing.count, np.bool_))
+    moved = private_graphs.call_flat(copy.part(narrow.inputs, narrow.outputs), [value])
+    assert not any(np.array_equal(one, other) for one, other in zip(moved, exact, strict=True))

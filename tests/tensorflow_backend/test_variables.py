@@ -419,8 +419,19 @@ def reads_twice():
     return lambda x: tf.tanh(weight.read_value() * x) + weight.read_value() ** 2
 
 
+def reads_in_a_loop():
+    weight = variable(1.0, 2.0, 0.5, name="weight")
+    return lambda x: tf.while_loop(
+        lambda _: True,
+        lambda y: [tf.cond(tf.reduce_sum(y) > 0, lambda: y * weight, lambda: tf.tanh(y + weight))],
+        [x],
+        maximum_iterations=3,
+    )[0]
+
+
 @pytest.mark.parametrize(
-    ("build", "is_fed"), [(closure, True), (reads_twice, True), (in_a_tf_function, False)]
+    ("build", "is_fed"),
+    [(closure, True), (reads_twice, True), (reads_in_a_loop, True), (in_a_tf_function, False)],
 )
 def test_a_variable_that_is_only_read_is_fed_and_gives_what_writing_it_gives(case_of, build, is_fed):
     case = case_of(inputs=X, variables=True, forward=build())
@@ -435,3 +446,20 @@ def test_a_variable_that_is_only_read_is_fed_and_gives_what_writing_it_gives(cas
     written = op.runs._evaluate_at_variables({0: points}, {0: rows})
     np.testing.assert_array_equal(found[0], written[0])
     np.testing.assert_array_equal(op.runs.once()[0], op.base_values[0])
+
+
+def test_a_variable_that_a_loop_writes_to_is_read_in_each_round(case_of):
+    count = tf.Variable(1.0, dtype=tf.float64, trainable=False)
+
+    def forward(x):
+        def body(y):
+            seen = count.read_value()
+            with tf.control_dependencies([seen]):
+                count.assign_add(1.0)
+            return [y * seen]
+
+        return tf.while_loop(lambda _: True, body, [x], maximum_iterations=3)[0]
+
+    op = opener_of(case_of(inputs=X, forward=forward), "graph").open(Opening())
+    np.testing.assert_allclose(op.base_values[0], op.point[0] * 6.0)
+    assert count.numpy() == 1.0

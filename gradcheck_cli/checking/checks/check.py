@@ -109,7 +109,7 @@ class CaseView:
     case: Case
     op: Operation  # the declared op at the first point
     # the verdicts of the pairs that are to be right, at each sample point
-    samples: Mapping[PairKey, list[PairSample]]
+    samples: Mapping[PairKey, Sequence[PairSample]]
     pairs: tuple[PairResult, ...]  # every pair's result
     # the custom gradients that the forward called and no backward pass ran, and why
     unrun: Sequence[str] = ()

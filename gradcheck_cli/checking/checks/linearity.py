@@ -8,9 +8,9 @@ the gradient. A zero upstream, or one without elements, must give exact zeros.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from gradcheck_cli.checking.checks.check import (
     OutputVjp,
     UpstreamView,
     pull_empty,
+    random_upstream,
     report,
 )
 from gradcheck_cli.checking.ops.jacobian import (
@@ -33,7 +34,7 @@ from gradcheck_cli.checking.ops.jacobian import (
     pull_back_together,
     rounding_slack,
 )
-from gradcheck_cli.checking.ops.operation import Float, Operation, packed_magnitude
+from gradcheck_cli.checking.ops.operation import Float, Operation
 from gradcheck_cli.checking.ops.space import function_between
 from gradcheck_cli.numerics import FLOAT64, rule_for
 from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, agree, largest_finite
@@ -43,7 +44,6 @@ from gradcheck_cli.numerics.shared_limits import (
     BOUND_PER_SIGMA,
     DIGITS,
     KNOWN,
-    OF_A_VALUE,
     OWN_ORDER,
     PATTERN,
 )
@@ -57,6 +57,8 @@ _FORMATS = (("8 bits, as bfloat16 has", 3 * 2.0**-13), ("11 bits, as float16 and
 # casts its whole upstream keeps every element, each time.
 _FORMATS_IN_HALF = (("8 bits, as bfloat16 has", 1.5 * 2.0**-10),)
 _DRAWS_IN_HALF = 16
+# What is left of terms that cancel adds up by chance, about every second time.
+_SUMS = 16
 # In a sum of many terms that don't cancel, rounding takes no more than this share. What adds 60 terms in
 # pairs, or in eight lanes, loses three per cent of the upstream that is tried; what adds one by one in
 # bfloat16, a fifth.
@@ -75,13 +77,43 @@ class Deviation:
 
 
 @dataclass(frozen=True)
+class RowsBounds:
+    """What bounds the error of a sum over a Jacobian's rows; each is found where the sum leaves a doubt."""
+
+    pulled: OutputVjp
+    input_index: int
+    matrix: Jacobian
+    upstream: Float
+    total: Float  # the sum
+
+    @cached_property
+    def size(self) -> Float:
+        """The sum of the rows' magnitudes."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            return np.asarray(self.matrix.magnitudes.pull(np.abs(self.upstream))[0])
+
+    @cached_property
+    def rounding(self) -> Float:
+        """How much rounding may change the sum."""
+        pulled, matrix = self.pulled, self.matrix
+        with np.errstate(invalid="ignore", over="ignore"):
+            rounding = rounding_slack(pulled.op, (pulled.output, self.input_index), self.upstream, matrix)[0]
+            if pulled.precision.is_half:
+                # It doesn't cancel. (In a sum of a thousand ones, bfloat16 stops at 256.)
+                adds_up = np.abs(self.total) >= (1 - KNOWN) * self.size
+                # One term, or a few, may themselves be remainders.
+                terms = matrix.magnitudes.pull(np.ones(self.upstream.shape))[0]
+                adds_up &= terms >= MANY * largest_finite(matrix.values)
+                rounding = np.where(adds_up, np.minimum(rounding, _MOST_ROUNDED * self.size), rounding)
+            return np.asarray(rounding)
+
+
+@dataclass(frozen=True)
 class Sum:
     """The sum that a gradient must equal."""
 
     terms: Sequence[tuple[float, Float]]  # factors and the gradients that they multiply
-    # for a sum over a Jacobian's rows, returns the sum of the rows' magnitudes and what rounding may have
-    # lost of it. It is called only where the sum itself leaves a doubt.
-    bounds: Callable[[], tuple[Float, Float]] | None = None
+    bounds: RowsBounds | None = None  # for a sum over a Jacobian's rows
     others: Sequence[OutputVjp] = ()  # vjps of other outputs with terms in the sum
     weight: float = 1.0  # the size of all upstreams of the gradients that are compared, over the flow's
 
@@ -104,7 +136,7 @@ def find_fault(
     if matrix is not None:
         with np.errstate(invalid="ignore", over="ignore"):
             from_rows = matrix.pull(flow.upstream[None])[0]
-        bounds = partial(_bounds, pulled, input_index, matrix, flow.upstream[None], from_rows)
+        bounds = RowsBounds(pulled, input_index, matrix, flow.upstream[None], from_rows)
         fault = compare(pulled, input_index, gradient, Sum([(1.0, from_rows)], bounds), flow)
         if fault is not None:
             return fault, "the rows of its own Jacobian add up to"
@@ -129,19 +161,21 @@ def find_narrowed(pulled: OutputVjp) -> str:
 
     A gradient depends on each bit of its upstream. If an upstream and what a format keeps of it give the
     same, bit by bit, it is rounded. No tolerance is needed, and measured rounding doesn't explain it: such a
-    gradient rounds everything that much.
+    gradient rounds everything that much. What is left of terms that cancel stays the same, too, as in
+    `u - u * cos(x)`; but that has too few digits to be linear, for upstreams that no format rounds.
     """
     if not pulled.precision.is_narrowed:
         return ""
     is_half = pulled.precision.is_half
-    all_same: dict[tuple[int, str], npt.NDArray[np.bool_]] = {}
+    formats = _FORMATS_IN_HALF if is_half else _FORMATS
+    all_same: dict[tuple[int, str, float], npt.NDArray[np.bool_]] = {}
     # A sum of many terms stays the same by chance about once in 2^11.
     for draw in range(_DRAWS_IN_HALF if is_half else PATTERN):
         whole, *of_formats = pulled.pull_narrowed(draw)
-        for (words, change), kept in zip(_FORMATS_IN_HALF if is_half else _FORMATS, of_formats, strict=True):
+        for (words, change), kept in zip(formats, of_formats, strict=True):
             for input_index in set(pulled.input_indices) - pulled.lossy:
-                key, gradient = (input_index, words), whole[input_index]
-                telling = _telling_elements(pulled, input_index, gradient, change)
+                key, gradient = (input_index, words, change), whole[input_index]
+                telling = _telling_elements(pulled, input_index, gradient)
                 same = (gradient == kept[input_index]) & telling
                 before = all_same.get(key, same)
                 if is_half:  # each draw tells other elements, and all of them count
@@ -149,13 +183,32 @@ def find_narrowed(pulled: OutputVjp) -> str:
                 all_same[key] = same & before
         if not any(same.any() for same in all_same.values()):
             return ""
-    (input_index, words), same = next(item for item in all_same.items() if item[1].any())
-    where = int(np.argmax(np.where(same, np.abs(whole[input_index]), -1.0)))
-    return (
-        f"{pulled.label(input_index)} rounds its upstream to {words}: element {where} is "
-        f"{whole[input_index][where]:.6e} for a random upstream, and the same, bit by bit, for that upstream "
-        "rounded so; use the upstream in the output's own dtype."
-    )
+    for (input_index, words, change), same in all_same.items():
+        gradient = whole[input_index]
+        size = np.where(same, np.abs(gradient), 0.0)
+        if not is_half and same.any():
+            size[_lost_of_sums(pulled, input_index) > KNOWN * change * size] = 0.0
+        if size.any():
+            where = int(np.argmax(size))
+            return (
+                f"{pulled.label(input_index)} rounds its upstream to {words}: element {where} is "
+                f"{gradient[where]:.6e} for a random upstream, and the same, bit by bit, for that upstream "
+                "rounded so; use the upstream in the output's own dtype."
+            )
+    return ""
+
+
+def _lost_of_sums(pulled: OutputVjp, input_index: int) -> Float:
+    """Return how far gradients of upstreams of seven bits, whose sums have eight, don't add up, (n,)."""
+    lost = np.zeros(pulled.first[input_index].shape)
+    for draw in range(_SUMS):
+        drawn = [random_upstream(pulled.op, pulled.output, pulled.case.seed, 2 * draw + k) for k in (0, 1)]
+        halves = pulled.shift * np.round(64 * np.stack(drawn)) / 128
+        upstreams = np.concatenate([halves, halves.sum(axis=0, keepdims=True)])
+        gradients = pull_back(pulled.op, pulled.output, upstreams)[input_index]
+        if gradients is not None:
+            lost = np.fmax(lost, np.abs(gradients[0] + gradients[1] - gradients[2]))
+    return lost
 
 
 def find_absorbed(pulled: OutputVjp) -> str:
@@ -199,43 +252,16 @@ def find_absorbed(pulled: OutputVjp) -> str:
     return ""
 
 
-def _telling_elements(
-    pulled: OutputVjp, input_index: int, gradient: Float, change: float
-) -> npt.NDArray[np.bool_]:
-    """Return where a change of the upstream by this share must show in its gradient, (n,).
+def _telling_elements(pulled: OutputVjp, input_index: int, gradient: Float) -> npt.NDArray[np.bool_]:
+    """Return where a change of the upstream must show in its gradient, (n,): not far below the largest.
 
-    Elements far below the largest may be remainders of terms that cancel, which stay by chance. So may all of
-    them, if they are no larger than the rounding of the output's value over the input.
+    The formula shows that in half precision the large elements are no remainders of terms that cancel.
     """
-    op = pulled.op
     size = np.where(np.isfinite(gradient), np.abs(gradient), 0.0)
     largest = float(np.max(size, initial=0.0))
     if largest <= pulled.flushed_size(input_index) / KNOWN:
         return np.zeros(gradient.shape, bool)
-    if pulled.precision.is_half:  # the formula shows that its large elements are no remainders
-        return np.asarray(size >= largest / 2)
-    value = largest_finite(packed_magnitude(op.base_values[pulled.output], op.outputs[pulled.output]))
-    step = float(np.min(scales(packed_point(op, input_index)).step, initial=np.inf))
-    # A change shows in an element if it is larger than the rounding of the terms that it is a remainder of.
-    rounded = 2 * OF_A_VALUE / change * pulled.precision.unit_roundoff * pulled.upstreams.size * value / step
-    return np.asarray(size >= max(OWN_ORDER * largest, rounded))
-
-
-def _bounds(
-    pulled: OutputVjp, input_index: int, matrix: Jacobian, upstream: Float, total: Float
-) -> tuple[Float, Float]:
-    """Return the sum of the rows' magnitudes, and how much rounding may change the rows' sum, `total`."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        size = matrix.magnitudes.pull(np.abs(upstream))[0]
-        rounding = rounding_slack(pulled.op, (pulled.output, input_index), upstream, matrix)[0]
-        if pulled.precision.is_half:
-            # It doesn't cancel. (In a sum of a thousand ones, bfloat16 stops at 256.)
-            adds_up = np.abs(total) >= (1 - KNOWN) * size
-            # One term, or a few, may themselves be remainders.
-            terms = matrix.magnitudes.pull(np.ones(upstream.shape))[0]
-            adds_up &= terms >= MANY * largest_finite(matrix.values)
-            rounding = np.where(adds_up, np.minimum(rounding, _MOST_ROUNDED * size), rounding)
-        return size, rounding
+    return np.asarray(size >= (0.5 if pulled.precision.is_half else OWN_ORDER) * largest)
 
 
 def compare(
@@ -273,7 +299,7 @@ def compare(
         slack += KNOWN * largest
     may_overflow = flow.size > 1 or largest > precision.largest / 2**10
     rtol = _allowed_share(pulled, is_multiple=is_multiple)
-    bounds: tuple[Float, Float] | None = None
+    bounds = expected.bounds
     for chunk in chunks(gradient.size):
         with np.errstate(invalid="ignore", over="ignore"):
             total = np.asarray(sum(factor * term[chunk] for factor, term in terms))
@@ -281,13 +307,13 @@ def compare(
             # The terms' magnitudes add up to no less than the sum.
             if (error <= rtol * np.abs(total)).all():
                 continue
-            if expected.bounds is not None and bounds is None:
-                bounds = expected.bounds()
             size = sum(abs(factor) * np.abs(term[chunk]) for factor, term in terms)
-            allowed = rtol * (size if bounds is None else bounds[0][chunk]) + slack
-            allowed = allowed if bounds is None else allowed + bounds[1][chunk]
+            allowed = rtol * (size if bounds is None else bounds.size[chunk]) + slack
             right = (error <= allowed) | ~np.isfinite(total)
             right |= ~np.isfinite(gradient[chunk]) & may_overflow
+            if not right.all() and bounds is not None:
+                allowed = allowed + bounds.rounding[chunk]
+                right |= error <= allowed
             if not right.all() and is_measurable:
                 # Twice, for upstreams whose sums cancel less than those of random ones.
                 share = 2 * BOUND_PER_SIGMA * (expected.weight * flow.size / pulled.shift)
@@ -339,6 +365,8 @@ def find_change(pulled: OutputVjp, input_index: int, repeated: Float) -> Deviati
     """
     first, matrix = pulled.first[input_index], pulled.matrices.get(input_index)
     unit = pulled.precision.unit_roundoff
+    if np.array_equal(first, repeated, equal_nan=True):  # what rounding may change takes longer to find
+        return None
     if matrix is not None:
         with np.errstate(invalid="ignore", over="ignore"):
             slack = rounding_slack(pulled.op, (pulled.output, input_index), pulled.base[None], matrix)[0]
@@ -519,32 +547,40 @@ def _loses_digits(
 def _check_joint(op: Operation, all_pulled: list[OutputVjp], lossy: str) -> CheckResult:
     """Check that upstreams of several outputs together give the sum of their separate gradients.
 
-    A gradient that mixes them (u1 * u2) is right for each alone, and wrong as soon as a loss uses both.
+    A gradient that mixes them (u1 * u2) is right for each alone, and wrong as soon as a loss uses both. Once,
+    every second output's has the other sign: what mixes them may depend on their product's.
 
     Args:
         lossy: what was excused of single outputs; then small upstreams show nothing more.
     """
     if len(all_pulled) > 1:
-        joint_sizes = SIZES[1:-1]  # that every dtype holds
-        sizes = np.array(joint_sizes)[:, None]
-        upstreams = {pulled.output: sizes * pulled.base[None] for pulled in all_pulled}
+        factors = np.outer(SIZES[1:-1], np.ones(len(all_pulled)))  # that every dtype holds
+        factors[1, 1::2] *= -1
+        upstreams = {
+            pulled.output: np.outer(of_output, pulled.base)
+            for pulled, of_output in zip(all_pulled, factors.T, strict=True)
+        }
         for input_index, joint in pull_back_together(op, upstreams).items():
             # An input is left out if all its pairs are expected to be wrong.
             if joint is None or not any(input_index in pulled.input_indices for pulled in all_pulled):
                 continue
-            for size, gradient in zip(joint_sizes, joint, strict=True):
-                if lossy and size < 1:
+            for row, gradient in zip(factors, joint, strict=True):
+                if lossy and row[0] < 1:
                     continue
-                message = _find_joint_fault(op, all_pulled, input_index, gradient, size)
+                message = _find_joint_fault(op, all_pulled, input_index, gradient, row)
                 if message:
                     return report("linearity", message)
     return report("linearity", "")
 
 
 def _find_joint_fault(
-    op: Operation, all_pulled: list[OutputVjp], input_index: int, gradient: Float, size: float
+    op: Operation, all_pulled: list[OutputVjp], input_index: int, gradient: Float, factors: Float
 ) -> str:
-    terms = [(size, pulled.first[input_index]) for pulled in all_pulled if input_index in pulled.first]
+    terms = [
+        (factor, pulled.first[input_index])
+        for factor, pulled in zip(factors.tolist(), all_pulled, strict=True)
+        if input_index in pulled.first
+    ]
     if not terms:
         return ""
     # The coarsest of the outputs' precisions decides how much rounding is allowed.
@@ -552,7 +588,7 @@ def _find_joint_fault(
         (pulled for pulled in all_pulled if input_index in pulled.first),
         key=lambda pulled: pulled.precision.unit_roundoff,
     )
-    flow = Flow("", size * np.concatenate([pulled.base for pulled in all_pulled]))
+    flow = Flow("", factors[0] * np.concatenate([pulled.base for pulled in all_pulled]))
     other_vjps = [pulled for pulled in all_pulled if input_index in pulled.first and pulled is not coarsest]
     fault = compare(coarsest, input_index, gradient, Sum(terms, others=other_vjps), flow)
     if fault is None:

@@ -46,7 +46,7 @@ _CLOSED_KEY = "closed"
 _STEPS = (1.0, 0.25)
 
 
-@dataclass
+@dataclass(frozen=True)
 class StopGradients:
     """The `stop_gradient`s of a case for which the spec doesn't say whether they are meant."""
 
@@ -55,7 +55,6 @@ class StopGradients:
     # those that change a first derivative: any other stop only saves work, and the second derivative is then
     # that of the function with nothing held.
     among: frozenset[str] | None = None
-    changing: set[str] = field(default_factory=set)  # keys of those that were found to change a derivative
     budget: Budget = field(default_factory=Budget)  # limits what probes may spend
 
     def judge_with_stops_held(
@@ -88,12 +87,17 @@ class StopGradients:
             for key, verdicts in judged.items()
         }
 
-    def note_reference(self, pairs: Mapping[PairKey, Pair], judged: Mapping[PairKey, PairSample]) -> None:
-        """Record which stops of a reference change its derivative: they are meant, at second order too."""
+    def note_reference(
+        self, pairs: Mapping[PairKey, Pair], judged: Mapping[PairKey, PairSample]
+    ) -> dict[PairKey, PairSample]:
+        """Note which stops of a reference change its derivative: they are meant, at second order too."""
+        samples = dict(judged)
         for key, sample in judged.items() if self.case.judging.freeze is None else ():
             stops = pairs[key].operations.differenced.facts.stops_between(*key)
             if stops:
-                self.changing.update(_compare(pairs[key], sample, stops).keys)
+                changing = frozenset(_compare(pairs[key], sample, stops).keys)
+                samples[key] = replace(sample, stop_keys=changing)
+        return samples
 
     def _judge_with_stops_held(
         self, pair: Pair, sample: PairSample, stops: Mapping[str, str], verdicts: _HeldVerdicts
@@ -101,36 +105,36 @@ class StopGradients:
         op = pair.operations.differenced
         closed = op.facts.closed(*pair.key) if self.among is None or _CLOSED_KEY in self.among else []
         if closed and sample.is_wrong:
-            self.changing.add(_CLOSED_KEY)
-            return _mark_undecided(sample, CLOSED.format(", ".join(closed)))
+            undecided = _mark_undecided(sample, CLOSED.format(", ".join(closed)))
+            return replace(undecided, stop_keys=sample.stop_keys | {_CLOSED_KEY})
         if not stops:
             return sample
         try:
             held = verdicts.of(pair.key)
             if self.case.reference is not None:  # the reference decides this by its own stops
-                return held.with_differencing(is_held=True) if held.is_right else sample
-            stopped = self._find_stops(pair, sample, stops, held)
+                own = replace(held, stop_keys=sample.stop_keys)
+                return own.with_differencing(is_held=True) if held.is_right else sample
+            return self._doubt(pair, sample, stops, held)
         except CaseFailedError as failure:
             where = " and ".join(dict.fromkeys(stops.values()))
             return (
                 _mark_undecided(sample, UNHELD.format(where, failure.message)) if sample.is_wrong else sample
             )
-        return sample if stopped is None else replace(_mark_undecided(sample, str(stopped)), stopped=stopped)
 
-    def _find_stops(
-        self, pair: Pair, sample: PairSample, stops: Mapping[str, str], held: PairSample
-    ) -> Stopped | None:
-        """Say whether stops leave a verdict open. They don't if the gradient is wrong with them held, too."""
+    @staticmethod
+    def _doubt(pair: Pair, sample: PairSample, stops: Mapping[str, str], held: PairSample) -> PairSample:
+        """Leave a verdict open for stops, unless the gradient is wrong with them held, too."""
         if sample.is_wrong and held.is_wrong:
-            return None
+            return sample
         change = _compare(pair, sample, stops)
         if not change.keys and not (sample.is_wrong and held.is_right):
-            return None
+            return sample
         # It isn't always possible to tell which stop makes the difference; then any of them may.
         keys = change.keys or list(stops)
-        self.changing.update(keys)
         places = tuple(dict.fromkeys(stops[key] for key in keys))
-        return Stopped(places, _largest_error(sample) if sample.is_wrong else change.share)
+        stopped = Stopped(places, _largest_error(sample) if sample.is_wrong else change.share)
+        undecided = _mark_undecided(sample, str(stopped))
+        return replace(undecided, stopped=stopped, stop_keys=sample.stop_keys.union(keys))
 
 
 @dataclass

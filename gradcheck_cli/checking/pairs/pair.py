@@ -396,6 +396,7 @@ class PairSample:
     probes: ProbeNumbers | None = None  # what random probes say; `None` for a pair that isn't probed
     doubt: str = ""  # why probes couldn't decide, or why a stop leaves the pair open; empty otherwise
     stopped: Stopped | None = None  # the `stop_gradient` that leaves the pair open, if one does
+    stop_keys: frozenset[str] = frozenset()  # keys of the stops that were found to change the derivative
     smallness: Smallness = Smallness()  # how small a slope may be for a reason
     # the message for a mismatch, or for what rounding leaves open, where the elements don't explain it; or
     # `RIGHT_BESIDE`

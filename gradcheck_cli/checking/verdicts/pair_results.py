@@ -178,7 +178,7 @@ def results_of(  # noqa: PLR0913, PLR0917 (the findings, and where they were mad
     case: Case,
     op: Operation,
     rules: Mapping[PairKey, PairRule | None],
-    samples: Mapping[PairKey, list[PairSample]],
+    samples: Mapping[PairKey, Sequence[PairSample]],
     upstream_faults: Mapping[PairKey, str],
     points: Sequence[PointData],
 ) -> tuple[PairResult, ...]:
@@ -202,7 +202,7 @@ def _result(  # noqa: PLR0913, PLR0917 (a pair, and all findings about it)
     op: Operation,
     pair: PairKey,
     rule: PairRule | None,
-    samples_of: Mapping[PairKey, list[PairSample]],
+    samples_of: Mapping[PairKey, Sequence[PairSample]],
     upstream_fault: str,
 ) -> PairResult:
     samples = samples_of.get(pair, [])
@@ -231,7 +231,7 @@ def _result(  # noqa: PLR0913, PLR0917 (a pair, and all findings about it)
     return apply_expectation(with_dtype_fault(op, pair[1], result), rule, judged)
 
 
-def _is_straight(op: Operation, pair: PairKey, samples_of: Mapping[PairKey, list[PairSample]]) -> bool:
+def _is_straight(op: Operation, pair: PairKey, samples_of: Mapping[PairKey, Sequence[PairSample]]) -> bool:
     """Whether a second-order pair may be zero, since its gradient was seen to move with another input.
 
     The gradient of a linear or piecewise linear function has no slope in its input. It moves with its
@@ -248,7 +248,7 @@ def _is_straight(op: Operation, pair: PairKey, samples_of: Mapping[PairKey, list
 def _diagnose_mismatches(
     op: Operation,
     results: tuple[PairResult, ...],
-    samples: Mapping[PairKey, list[PairSample]],
+    samples: Mapping[PairKey, Sequence[PairSample]],
     points: Sequence[PointData],
 ) -> tuple[PairResult, ...]:
     """Add a diagnosis to each mismatch."""

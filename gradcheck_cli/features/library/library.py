@@ -227,7 +227,7 @@ def check_function(  # noqa: PLR0913 (the options of one call)
 _KEY_HERE = re.compile(
     r"'(?P<key>[a-z_]+): (?P<value>[^']+)'(?: \(or --mode \w+\))?|\(--(?P<option>budget)\)"
 )
-_WORD = re.compile(r"[a-z]+")
+_WORD = re.compile(r"[a-z_]+")
 
 
 def _in_python(report: Report) -> Report:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend import dtypes, frames
-from gradcheck_cli.tensorflow_backend.graph_view import ForwardGraph
+from gradcheck_cli.tensorflow_backend.graph_view import BODIES, ForwardGraph
+from gradcheck_cli.tensorflow_backend.kinks import CONDITION, SIDES, Sides
 
 
 @dataclass(frozen=True)
@@ -37,17 +39,6 @@ class Site:
 # What must show at some point, by the message where it doesn't: of the values of some tensors, in which the
 # corruption shows. Nothing shows what a graph's own shapes hide.
 _Shows = Mapping[str, Callable[..., Any]]
-_SIGNS: _Shows = {"no element is below 0": lambda x: x < 0, "no element is above 0": lambda x: x > 0}
-_PARTS_OF_RELU6: _Shows = {
-    "no element is below 0": lambda x: x < 0,
-    "no element is between 0 and 6": lambda x: (x > 0) & (x < 6),  # noqa: PLR2004 (its name)
-    "no element is above 6": lambda x: x > 6,  # noqa: PLR2004 (its name)
-}
-_ORDER: _Shows = {
-    "the first operand is nowhere the larger": np.greater,
-    "the second operand is nowhere the larger": np.less,
-}
-_TRUTH: _Shows = {"it is nowhere true": np.asarray, "it is nowhere false": np.logical_not}
 _TWICE: _Shows = {
     "no index comes twice, so that adding up, a mean and the last look alike": lambda indices: (
         np.unique(indices[indices >= 0], return_counts=True)[1] > 1
@@ -66,13 +57,12 @@ _ASYMMETRY: _Shows = {
         or not np.array_equal(matrix, np.swapaxes(matrix, -1, -2))
     )
 }
-_KINKED = {**dict.fromkeys(("Abs", "Elu", "LeakyRelu", "Relu", "Selu"), _SIGNS), "Relu6": _PARTS_OF_RELU6}
-_COMPARED = frozenset({"Maximum", "Minimum"})
 _COMPARISONS = frozenset({"Greater", "GreaterEqual", "Less", "LessEqual"})
 _REDUCTIONS = frozenset({"Sum", "Mean", "Prod", "Max", "Min", "EuclideanNorm"})
 _ALONG_LAST = frozenset({"Softmax", "LogSoftmax"})
 _BROADCAST = frozenset({"Add", "AddV2", "BiasAdd", "Mul", "RealDiv", "Sub"})
-_SELECTS = frozenset({"Select", "SelectV2"})
+# Kinks with a side of its own; the body of a branch or a loop has sites of its own.
+_KINKED = SIDES.keys() - BODIES.keys() - {"Sign"}
 # Op type -> which of its inputs holds indices. The gradient adds up the elements of equal indices.
 _INDICES = {
     **dict.fromkeys(("GatherV2", "SegmentSum", "SegmentMean", "SegmentMax", "SegmentMin", "SegmentProd"), 1),
@@ -159,20 +149,30 @@ def _of_choices(op: Any, moved: set[int]) -> Iterator[_Candidate]:
     is_differentiable = bool(op.inputs) and dtypes.is_differentiable(op.inputs[0].dtype)
     if op.type in _INDICES:
         yield _Candidate("repeats", _TWICE, [op.inputs[_INDICES[op.type]]])
-    elif op.type in _SELECTS and op.inputs[0].op.type not in _COMPARISONS:
-        yield _Candidate("branch", _TRUTH, [op.inputs[0]])
-    elif is_differentiable and op.type in _KINKED:
-        yield _Candidate("branch", _KINKED[op.type], [op.inputs[0]])
-    elif is_differentiable and op.type in _COMPARED:
-        yield _Candidate("branch", _ORDER, op.inputs)
+    elif op.type in _KINKED and (is_differentiable or op.inputs[0].dtype.is_bool):
+        sides = SIDES[op.type]
+        if op.inputs[0].op.type not in _COMPARISONS:  # a comparison is a site itself
+            yield _Candidate("branch", _each_of(sides), [op.inputs[index] for index in sides.inputs])
     elif is_differentiable and op.type in _COMPARISONS:
-        yield _Candidate("branch", _TRUTH, op.outputs)
+        yield _Candidate("branch", _each_of(CONDITION), op.outputs)
     elif is_differentiable:
         # Factors that the case states, such as a mask or weights. A quotient's numerator is no factor that a
         # gradient could leave out.
         for factor in {"Mul": (0, 1), "RealDiv": (1,)}.get(op.type, ()):
             if id(op.inputs[factor]) in moved:
                 yield _Candidate("ones", _FACTOR, [op.inputs[factor]], 1 - factor)
+
+
+def _each_of(sides: Sides) -> _Shows:
+    """Require that some element takes each side."""
+
+    def takes(number: int, *values: Any) -> Any:
+        return sides.taken(*values)[number]
+
+    return {
+        f"no element takes its side '{name}'": partial(takes, number)
+        for number, name in enumerate(sides.names)
+    }
 
 
 def _of_operands(op: Any, fed: Sequence[Any], moved: set[int], sizes: set[int]) -> Iterator[_Candidate]:

@@ -199,7 +199,8 @@ class Exploration:
         looked = self.field.look(rounded, range(count))
         self.points += count
         vectors = self.mixed.free.pack(points)
-        self.within |= looked.sides(self.mixed.are_ordinary(vectors))
+        if looked.taken:
+            self.within |= looked.sides(self.mixed.are_ordinary(vectors))
         if not self.may_compare:
             return []
         seen = suspect(self.differenced, looked, self.mixed.differenced, self.generator)
@@ -214,11 +215,12 @@ class Exploration:
         if self.has_open:  # only what would be drawn tells more than the sample points, and not beside a jump
             disagrees &= self.mixed.are_ordinary(vectors)
             seen.disagreement[:] = 0.0
-        may_have_kink = seen.is_bent | self.mixed.are_special(vectors, _CLOSE)
         rows = np.flatnonzero(disagrees)
-        is_far = (self.mixed.draw_near(vectors) != vectors).any(axis=1)  # beyond, it may be a question
-        ranked = rows[np.lexsort((-seen.disagreement[rows], ~seen.is_spoilt[rows], is_far[rows]))]
-        queues = ([row for row in ranked if may_have_kink[row] == kink] for kink in (False, True))
+        own = vectors[rows]
+        may_have_kink = seen.is_bent[rows] | self.mixed.are_special(own, _CLOSE)
+        is_far = (self.mixed.draw_near(own) != own).any(axis=1)  # beyond, it may be a question
+        ranked = np.lexsort((-seen.disagreement[rows], ~seen.is_spoilt[rows], is_far))
+        queues = (rows[ranked[may_have_kink[ranked] == kink]] for kink in (False, True))
         order = [row for turn in zip_longest(*queues) for row in turn if row is not None]
         picks = [{index: np.asarray(stack[row]) for index, stack in points.items()} for row in order]
         sides = [looked.sides([row]) for row in order]

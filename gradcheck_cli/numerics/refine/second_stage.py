@@ -348,9 +348,11 @@ def confirm(
             )
             stairs = find_stairs(problem, sampled[which], tread, beyond)
             uneven, further = np.arange(which.size), beyond
-            while uneven.size:  # as far as x itself, at most
+            # As far as x itself, at most; a tread that rounding makes flat may be wider than that.
+            most = np.where(resolution.is_flat[which], RATIO**3, RATIO)
+            while uneven.size:
                 further *= RATIO
-                is_near = further * tread.high <= RATIO * problem.step_scale[sampled.columns[which]]
+                is_near = further * tread.high <= most * problem.step_scale[sampled.columns[which]]
                 uneven = np.flatnonzero(fails[which] & (stairs.hidden > 0) & ~stairs.is_even & is_near)
                 if uneven.size:
                     there = find_stairs(problem, sampled[which[uneven]], tread[uneven], further)
@@ -395,11 +397,14 @@ def _look_further(
     if not which.size:
         return departure
     top, step = reach.inner[-1], reach.inner[-1] - reach.inner[-2]
-    groups = np.stack([resolution.depth[which], np.where(resolution.is_flat[which], FURTHEST, OUTER[-1])])
-    for depth, furthest in np.unique(groups, axis=1).T:
-        alike = which[(groups == [[depth], [furthest]]).all(axis=0)]
-        rungs = tuple(range(top, int(furthest + depth) + 1, step))
-        scale = problem.domain.fit(problem.step_scale)
+    scale = problem.domain.fit(problem.step_scale)
+    # From a tiny input as far as from one of size 1: what absorbs its movement is often a constant.
+    of_unit = OUTER[-1] - np.frexp(scale[sampled.columns[which]])[1]
+    furthest = np.where(of_unit > FURTHEST, of_unit.max(), FURTHEST)
+    groups = np.stack([resolution.depth[which], np.where(resolution.is_flat[which], furthest, OUTER[-1])])
+    for depth, last in np.unique(groups, axis=1).T:
+        alike = which[(groups == [[depth], [last]]).all(axis=0)]
+        rungs = tuple(range(top, int(last + depth) + 1, step))
         for series in sample(problem, sampled[alike], scale, rungs, int(depth)):
             here = alike[series.which]
             noise = resolution.noise[here] * np.abs(series.base)

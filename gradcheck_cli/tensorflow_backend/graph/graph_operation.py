@@ -9,6 +9,8 @@ from functools import cache, partial
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
+
 from gradcheck_cli.checking.ops.operation import (
     Gradients,
     OpenedOperation,
@@ -35,7 +37,7 @@ from gradcheck_cli.tensorflow_backend.traces.state import (
     find_read,
     written_before_read,
 )
-from gradcheck_cli.tensorflow_backend.twin.rounding_rules import ALL_PLACES, round_as_drawn
+from gradcheck_cli.tensorflow_backend.twin.rounding_rules import round_as_drawn
 
 
 @dataclass(frozen=True)
@@ -358,14 +360,16 @@ def _rounded(
     op = perturbed()
     if op is None:
         return None
-    places = ALL_PLACES if ops is None else op.traced.perturbed_vjp.places_of(ops)
+    rounded_vjp, forward = op.traced.perturbed_vjp, op.traced.perturbed_forward
+    chosen = rounded_vjp.owners if ops is None else rounded_vjp.owners[ops.start : ops.stop]
+    moves = rounded_vjp.places_of({name for _, name in chosen})
 
     def vjp(output: int, upstream: Stack) -> Gradients:
-        round_as_drawn(draw, places)
+        round_as_drawn(draw, moves)
         return op.vjp(output, upstream)
 
     def evaluate(batch: Mapping[int, Stack]) -> list[Array]:
-        round_as_drawn(draw, places)
+        round_as_drawn(draw, np.ones(forward.count, np.bool_))
         return op.evaluate(batch)
 
     return replace(op, evaluate=evaluate, vjp=vjp)

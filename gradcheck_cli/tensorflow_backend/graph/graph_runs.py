@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -10,15 +11,17 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from gradcheck_cli import clock
 from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.numerics.precision import coarsest, precision_of
 from gradcheck_cli.numerics.sampling import Moves
+from gradcheck_cli.numerics.shared_limits import RUNS
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
 from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack, take_points, value_of
-from gradcheck_cli.tensorflow_backend.graph import terms
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.traces.state import (
@@ -31,6 +34,7 @@ from gradcheck_cli.tensorflow_backend.traces.state import (
 )
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import ShapeChangesError, require_shapes, run_error
 from gradcheck_cli.tensorflow_backend.traces.tracing import ForwardTrace, Pullback, VjpTrace
+from gradcheck_cli.tensorflow_backend.twin.rounding_rules import round_as_drawn
 
 # Bytes of stacked inputs or outputs in one call; larger batches are split. 64 MiB lets a laptop's memory hold
 # a handful of copies, and is far more than is needed to make the cost of a call negligible.
@@ -43,6 +47,8 @@ _UNMAPPED = frozenset({"FractionalAvgPool", "FractionalMaxPool"})
 
 # Of so many points, some of which are refused, each is tried by itself: an exception costs more than a call.
 _FEW = 16
+# Numbers that are equal are so many roundings apart, at most, where it is seen what rounding does.
+_STEPS_BESIDE = 8
 # Allocators keep pieces of each size, and the code around a kernel takes some. With 8 pieces, a kernel that
 # leaves 128 bytes unwritten got zeros each time; with 100, one time in two. (empirical)
 _PIECES = 100
@@ -528,23 +534,47 @@ class GraphRuns:
     # How its outputs are rounded.
 
     def rounded_sizes(self, input_index: int) -> list[Array]:
-        """Return the size that each output's rounding is relative to at the base point; see `terms`."""
-        starts, values = self.traced.starts(input_index), self._values_of_terms
-        moving_ops = graph_path.ops_after(starts) | {start.op for start in starts}
-        return [
-            terms.rounded_size(output, values, moving_ops)
-            if id(output) in values
-            else dtypes.magnitude(value)
-            for output, value in zip(self.traced.forward.outputs, self.traced.base_values, strict=True)
-        ]
+        """Return the size that each output's rounding is relative to at the base point, at least its own.
+
+        The forward runs again, and what moves with the input rounds up or down at random: the rest is rounded
+        alike in every evaluation, so that it cancels in differences.
+        """
+        traced = self.traced
+        sizes = [dtypes.magnitude(value) for value in traced.base_values]
+        if self._perturbed is None:
+            return sizes
+        batched, places_of = self._perturbed
+        moves = places_of({op.name for op in graph_path.ops_after(traced.starts(input_index))})
+        beside = {input_index: self._beside(input_index)} if input_index < traced.at.count else {}
+        runs = []
+        with contextlib.suppress(tf.errors.OpError):  # a kernel may refuse what isn't quite symmetric
+            for draw in range(1 + RUNS):
+                round_as_drawn(draw, moves)
+                runs.append([stack[0] for stack in batched(beside, 1)] if beside else batched.once())
+        for index, info in enumerate(traced.outputs):
+            changes = [np.abs(run[index] - runs[0][index]) for run in runs[1:] if info.is_differentiable]
+            if changes and changes[0].shape == sizes[index].shape:
+                unit = coarsest(*map(precision_of, (info.dtype, *traced.narrow_dtypes))).unit_roundoff
+                with np.errstate(all="ignore"):
+                    sizes[index] = np.fmax(sizes[index], np.fmax.reduce(changes) / unit)
+        return sizes
+
+    def _beside(self, input_index: int) -> Array:
+        """Return values of an input some roundings away, (1, *shape): equal ones would be rounded alike."""
+        value = self.traced.at.point[input_index]
+        unit = precision_of(self.traced.inputs[input_index].dtype).unit_roundoff
+        steps = np.random.default_rng(0).integers(
+            -_STEPS_BESIDE, _STEPS_BESIDE, np.shape(value), endpoint=True
+        )
+        return np.asarray(value * (1 + 2 * unit * steps))[np.newaxis]
 
     @cached_property
-    def _values_of_terms(self) -> dict[int, Array]:
-        """The values of the outputs' terms at the base point, by id."""
-        terms_by_output = [terms.terms_of(output) for output in self.traced.forward.outputs]
-        tensors = list({id(term): term for output_terms in terms_by_output for term in output_terms}.values())
-        values = self.traced.values_at_point(tensors)
-        return {id(tensor): dtypes.widen(value) for tensor, value in zip(tensors, values, strict=True)}
+    def _perturbed(self) -> tuple[Batched, Callable[[Collection[str]], npt.NDArray[np.bool_]]] | None:
+        """The forward that rounds at random, and its places by the names of ops."""
+        traced = self.traced.perturbed("forward")
+        if traced is None:
+            return None
+        return GraphRuns(traced)._forward, traced.perturbed_forward.places_of  # noqa: SLF001 (of its own class)
 
     # The graph that computes the gradient.
 

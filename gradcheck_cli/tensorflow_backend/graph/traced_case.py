@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -27,6 +27,7 @@ from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientL
 from gradcheck_cli.tensorflow_backend.traces.frozen import Held
 from gradcheck_cli.tensorflow_backend.traces.state import (
     GRAPH,
+    Made,
     Resource,
     State,
     TraceMode,
@@ -44,7 +45,6 @@ from gradcheck_cli.tensorflow_backend.traces.tracing import (
     trace_vjp,
 )
 from gradcheck_cli.tensorflow_backend.twin.float64_twin import (
-    Twins,
     WideForward,
     WideVariables,
     WideVjp,
@@ -54,9 +54,10 @@ from gradcheck_cli.tensorflow_backend.twin.float64_twin import (
 from gradcheck_cli.tensorflow_backend.twin.perturbing import (
     Perturbed,
     can_be_perturbed,
-    perturb_constants,
+    perturb_forward,
     perturb_vjp,
 )
+from gradcheck_cli.tensorflow_backend.twin.rounding_rules import NUMBERS
 from gradcheck_cli.tensorflow_backend.twin.widening import PIECES
 from gradcheck_cli.tensorflow_backend.users_code import seed_globals
 
@@ -196,22 +197,15 @@ class CaseState:
     # the case without these inputs, where its forward was traced to find them
     plain: TracedCase | None = None
     vjp: Vjp | None = None  # set where the case is the vjp of another
-    twins: Twins = field(default_factory=Twins)  # the float64 twins of traces
+    # the variables that take the place of narrower ones in float64 twins
+    wide_variables: WideVariables = field(default_factory=WideVariables)
     # what the case's gradients have written to, with the earlier values
     written: State = field(default_factory=State)
     # the first traced case of each form and mode of tracing; its graphs serve every point
     graphs: dict[Any, Any] = field(default_factory=dict)
-    # what runs instead of traced functions, by their ids, together with the functions, so that the ids stay
-    # in use
-    compiled: dict[int, tuple[Any, Any]] = field(default_factory=dict)
-    # by id, each vjp with its form that rounds at random
-    perturbed: dict[int, tuple[VjpTrace, Perturbed]] = field(default_factory=dict)
-    # by id, each twin's forward with its form whose constants round at random
-    perturbed_forwards: dict[int, tuple[ForwardTrace, ForwardTrace]] = field(default_factory=dict)
-    # the loops in a graph around functions, likewise by their ids; see `Batched`
-    loops: dict[int, tuple[Any, dict[tuple[int, ...], Any]]] = field(default_factory=dict)
-    # by the id of an opened op, that op and the opener of its vjp
-    openers_of_vjps: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    # what runs instead of traced functions, since XLA takes its time
+    compiled: Made = field(default_factory=Made)
+    made: Made = field(default_factory=Made)  # what else was made of traces, functions and opened ops
     # the arguments' values at points that were chosen rather than drawn, by sample number
     chosen: dict[int, Sequence[Any]] = field(default_factory=dict)
     # the hand-written gradients that were made, and those that ran
@@ -245,13 +239,12 @@ class CaseState:
 
     def compiled_form(self, mode: TraceMode, function: Any, *, prepare: bool) -> Any:
         """Return what runs instead of a traced function; it is made once, since XLA takes its time."""
-        if id(function) not in self.compiled:
-            self.compiled[id(function)] = (function, mode.compile(function, prepare=prepare))
-        return self.compiled[id(function)][1]
+        return self.compiled.of(lambda: mode.compile(function, prepare=prepare), function)
 
     def loops_around(self, function: Any) -> dict[tuple[int, ...], Any]:
         """Return the loops in a graph around a function, which serve every sample point."""
-        return self.loops.setdefault(id(function), (function, {}))[1]
+        loops: dict[tuple[int, ...], Any] = self.made.of(dict, function, kind="loops")
+        return loops
 
     def seed_at_first_use(self, seed: int) -> contextlib.AbstractContextManager[None]:
         """Seed the global generators when the forward is called for the first time: it may build layers."""
@@ -274,8 +267,9 @@ class TracedCase:
     narrow: TracedCase | None = None
     # for a twin: whether the inputs have the values from before the declared dtypes round them
     is_exact: bool = False
-    # whether what its vjp computes is rounded at random (`twin/perturbing.py`); then `graphs` isn't
-    is_perturbed: bool = False
+    # what is rounded at random (`twin/perturbing.py`): the vjp and the forward's constants, or all of the
+    # forward; then `graphs` isn't
+    perturbs: Literal["", "vjp", "forward"] = ""
     # for a twin: whether kinked ops keep each element on the side that it has at the point
     is_on_one_piece: bool = False
     # keys of the `stop_gradient`s that are held while the inputs move; `None`: as the spec says
@@ -307,13 +301,14 @@ class TracedCase:
         exact = replace(self, is_exact=True)
         return None if all(map(np.array_equal, exact.at.point, self.at.point)) else exact
 
-    def perturbed(self) -> TracedCase | None:
-        """Return the case with a vjp that rounds at random; `None` where it can't be seen into."""
-        if self.trace_mode.compiled or not can_be_perturbed(self.vjp_trace):
+    def perturbed(self, perturbs: Literal["vjp", "forward"] = "vjp") -> TracedCase | None:
+        """Return the case with a vjp or a forward that rounds at random; `None` if it can't be seen into."""
+        trace = self.vjp_trace if perturbs == "vjp" else self.forward
+        if self.trace_mode.compiled or not can_be_perturbed(trace):
             return None
-        perturbed = replace(self, is_perturbed=True, graphs=self)
+        perturbed = replace(self, perturbs=perturbs, graphs=self)
         with contextlib.suppress(ValueError, KeyError):  # a graph that its own text doesn't give again
-            _ = perturbed.perturbed_vjp
+            _ = perturbed.perturbed_vjp if perturbs == "vjp" else perturbed.forward
             return perturbed
         return None
 
@@ -402,7 +397,7 @@ class TracedCase:
     def variables(self) -> Sequence[Any]:
         """The variables among the inputs; for a twin, the variables that replace them."""
         variables = self.state.variables
-        return variables if self.narrow is None else [*map(self.state.twins.variables.of, variables)]
+        return variables if self.narrow is None else [*map(self.state.wide_variables.of, variables)]
 
     def starts(self, input_index: int) -> list[Any]:
         """Return the graph's tensors that hold an input; for a variable, what is read from its handle."""
@@ -490,8 +485,8 @@ class TracedCase:
     @cached_property
     def forward(self) -> ForwardTrace:
         """The forward alone, traced."""
-        if self.is_perturbed and self.graphs is not None:
-            return self._perturbed_forward(self.graphs.forward)
+        if self.perturbs:
+            return self.perturbed_forward.trace
         if self.narrow is not None:
             return self.wide_forward.trace
         if self.graphs is not None:
@@ -537,7 +532,7 @@ class TracedCase:
     @cached_property
     def vjp_trace(self) -> VjpTrace:
         """Forward and vjp, traced."""
-        if self.is_perturbed:
+        if self.perturbs == "vjp":
             return self.perturbed_vjp.trace
         if self.narrow is not None:
             return self.wide_vjp.trace
@@ -561,25 +556,31 @@ class TracedCase:
         return earlier if earlier is not None and trace.computes_as(earlier) else trace
 
     @property
-    def perturbed_vjp(self) -> Perturbed:
+    def perturbed_vjp(self) -> Perturbed[VjpTrace]:
         """The form of the vjp of `graphs` that rounds at random: one for each trace, at all its points."""
-        trace = self.graphs.vjp_trace if self.graphs is not None else self.vjp_trace
-        perturbed = self.state.perturbed
-        if id(trace) not in perturbed:
-            units = self.wide_vjp.twin.units if self.narrow is not None else {}
-            kept = [variable.handle for variable in self.variables]
-            perturbed[id(trace)] = (trace, perturb_vjp(trace, units, kept, self.narrow_dtypes))
-        return perturbed[id(trace)][1]
+        trace = (self.graphs or self).vjp_trace
+        units = self.wide_vjp.twin.units if self.narrow is not None else {}
+        perturbed: Perturbed[VjpTrace] = self.state.made.of(
+            lambda: perturb_vjp(trace, units, self._kept, self.narrow_dtypes), trace
+        )
+        return perturbed
 
-    def _perturbed_forward(self, trace: ForwardTrace) -> ForwardTrace:
-        """Return the form of a twin's forward whose constants round at random; any other as it is."""
-        if self.narrow is None or trace.held.body_holds is not None:
-            return trace
-        forwards = self.state.perturbed_forwards
-        if id(trace) not in forwards:
-            kept = [variable.handle for variable in self.variables]
-            forwards[id(trace)] = (trace, perturb_constants(trace, self.wide_forward.twin.units, kept))
-        return forwards[id(trace)][1]
+    @property
+    def perturbed_forward(self) -> Perturbed[ForwardTrace]:
+        """The form of the forward of `graphs` that rounds at random: in a twin's constants, unless in all."""
+        trace, is_whole = (self.graphs or self).forward, self.perturbs == "forward"
+        units = self.wide_forward.twin.units if self.narrow is not None and not is_whole else {}
+        if not (units or is_whole) or trace.held.body_holds is not None:
+            return Perturbed(trace, (), 0)
+        dtypes = NUMBERS if is_whole else ()
+        perturbed: Perturbed[ForwardTrace] = self.state.made.of(
+            lambda: perturb_forward(trace, units, self._kept, dtypes), trace, kind=self.perturbs
+        )
+        return perturbed
+
+    @property
+    def _kept(self) -> list[Any]:
+        return [variable.handle for variable in self.variables]
 
     def place_of(self, name: str) -> str:
         """Return the user's line that an op of the vjp's graph comes from; empty if there is none."""
@@ -617,15 +618,24 @@ class TracedCase:
         """For a twin: the forward of the declared dtypes, widened."""
         trace = self.declared.forward
         if self.is_on_one_piece:
-            wide = widen_forward(trace, self.state.twins.variables, has_sides=True)
+            wide = widen_forward(trace, self.state.wide_variables, has_sides=True)
             return wide.on_one_piece() or wide
-        return self.state.twins.of(trace, widen_forward, is_alone=self.is_exact)
+        twin: WideForward = self._widen(widen_forward, trace)
+        return twin
 
     @cached_property
     def wide_vjp(self) -> WideVjp:
         """For a twin: the vjp of the declared dtypes, widened."""
         trace = self.declared.vjp_trace
-        return self.state.twins.of(trace, widen_vjp, is_alone=self.is_exact)
+        wide: WideVjp = self._widen(widen_vjp, trace)
+        return wide
+
+    def _widen(self, widen: Callable[[Any, WideVariables], Any], trace: ForwardTrace | VjpTrace) -> Any:
+        """Return the twin of a trace: one for all points, unless values in bodies belong to this one."""
+        variables = self.state.wide_variables
+        if self.is_exact and trace.held.body_holds is not None:
+            return widen(trace, variables)
+        return self.state.made.of(lambda: widen(trace, variables), trace, kind="twin")
 
     @property
     def differenced(self) -> Any:

@@ -153,7 +153,7 @@ class CalledCase:
         with tf.GradientTape(persistent=True) as tape:
             for tensor in watched:
                 tape.watch(tensor)
-            return tape, call(*self.tensors)
+            return tape, self._call_forward(call)
 
     def _raise_form_fault(self, tensor: Any, gradient: Any) -> None:
         """Raise for a gradient of another shape than its input; the case ends."""

@@ -21,7 +21,7 @@ from tensorflow.python.autograph.core import ag_ctx, converter
 from tensorflow.python.autograph.impl import api as autograph_api
 from tensorflow.python.autograph.impl import conversion
 from tensorflow.python.client import pywrap_tf_session
-from tensorflow.python.eager import context, execute
+from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import (
     atomic_function,
     attributes,
@@ -49,7 +49,6 @@ _OVERRIDE = "_gradient_op_type"
 # Names that AutoGraph gives to the functions it generates.
 CONVERTED = re.compile(r"outer_factory\.<locals>\.inner_factory\.<locals>\.(tf__)?|\btf__")
 CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})  # of a tf.function
-_CONTROL_FLOW = {"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch"}  # of TensorFlow 1
 _OWN = "gradcheck_cli."
 # The names under which our own wrappers close over the user's function.
 _WRAPPED = ("gradient", "function")
@@ -174,36 +173,6 @@ def apply_op(definition: Any, arguments: Mapping[str, Any], inferred: Collection
     # An op's name can't begin with an underscore, as some types do.
     name = definition.name
     return op_def_library.apply_op(name, **{"name": name.lstrip("_"), **defaults, **arguments})
-
-
-def is_pure(op: Any) -> bool:
-    """Whether an op's results all follow from its inputs and plain attrs; `Switch` has one of two."""
-    if op.type in _CONTROL_FLOW or op.op_def.is_stateful:
-        return False
-    return not any(attr.type in ("func", "list(func)") for attr in op.op_def.attr)
-
-
-def run_alone(op: Any, operands: Sequence[Any]) -> Sequence[Any]:
-    """Run an op of a graph outside of it, with other operands, and return its results.
-
-    Raises:
-        tf.errors.OpError: the op refuses the operands.
-    """
-    attrs: list[Any] = []
-    for attr in op.op_def.attr:
-        value = op.get_attr(attr.name)
-        if attr.type == "type":
-            value = value.as_datatype_enum
-        elif attr.type == "list(type)":
-            value = [dtype.as_datatype_enum for dtype in value]
-        elif attr.type == "shape":
-            value = tf.TensorShape(value)
-        attrs += [attr.name, value]
-    with tf.init_scope():
-        tensors = [tf.constant(operand) for operand in operands]
-        return list(
-            execute.execute(op.type.encode(), len(op.outputs), tensors, tuple(attrs), context.context())
-        )
 
 
 def call_defun(

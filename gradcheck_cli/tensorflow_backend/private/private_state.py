@@ -18,7 +18,7 @@ import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 from tensorflow.python.eager import context
 from tensorflow.python.framework import auto_control_deps, auto_control_deps_utils, ops
-from tensorflow.python.ops import control_flow_util, custom_gradient
+from tensorflow.python.ops import control_flow_util, custom_gradient, resource_variable_ops
 
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
@@ -81,6 +81,37 @@ def constraints_of(owner: Any) -> dict[int, Any]:
         if isinstance(own, tf.Variable) and callable(constraint):
             constraints[id(own.handle)] = constraint
     return constraints
+
+
+@contextlib.contextmanager
+def read_outside_bodies() -> Iterator[list[Any]]:
+    """Let what the body of a loop or of a branch reads of a variable be read once, in the graph around it.
+
+    So other values can be fed for it. What is read so is wrong where the variable is written to meanwhile.
+
+    Yields:
+        The handles of these variables.
+    """
+    kind = resource_variable_ops.BaseResourceVariable
+    original, values, handles = kind._read_variable_op, {}, []
+
+    def read(variable: Any, *args: Any, **keywords: Any) -> Any:
+        graph = body = tf.compat.v1.get_default_graph()
+        while private_graphs.is_body(graph) and not private_graphs.is_defun_body(graph):
+            graph = graph.outer_graph
+        is_outside = isinstance(variable.handle, ops.EagerTensor)
+        if graph is body or not is_outside or private_graphs.is_defun_body(graph):
+            return original(variable, *args, **keywords)
+        key = id(graph), id(variable.handle)
+        if key not in values:
+            handles.append(variable.handle)
+            with graph.as_default(), tf.control_dependencies(None):
+                values[key] = original(variable, *args, **keywords)
+        resource_variable_ops.variable_accessed(variable)  # a custom gradient asks for its variables
+        return values[key]
+
+    with private_graphs.replace_attributes(kind, _read_variable_op=read):
+        yield handles
 
 
 @contextlib.contextmanager

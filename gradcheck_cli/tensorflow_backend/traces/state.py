@@ -27,6 +27,24 @@ _MAPPABLE: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 _TABLE_TYPES = ("LookupTableInsertV2", "LookupTableFindV2")
 
 
+@dataclass
+class Made:
+    """What was made of objects: once of each. The objects are kept, so that their ids stay in use."""
+
+    _made: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
+
+    def of(self, make: Callable[[], Any], *sources: Any, kind: str = "") -> Any:
+        """Return what was made of objects, which `make` makes the first time."""
+        key = kind, *map(id, sources)
+        if key not in self._made:
+            self._made[key] = make(), sources
+        return self._made[key][0]
+
+    def clear(self) -> None:
+        """Forget all of it."""
+        self._made.clear()
+
+
 @dataclass(frozen=True)
 class Resource:
     """A variable or a table outside of all graphs."""

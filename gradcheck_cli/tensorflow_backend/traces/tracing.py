@@ -26,7 +26,7 @@ from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientS
 from gradcheck_cli.tensorflow_backend.private.private_graphs import CALLS, subgraph_function
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.frozen import BodyHolds
-from gradcheck_cli.tensorflow_backend.traces.state import Resource, captured_ids, find_written
+from gradcheck_cli.tensorflow_backend.traces.state import Made, Resource, captured_ids, find_written
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
     dense,
     gradients_of,
@@ -70,8 +70,8 @@ class ForwardTrace:
     handles: tuple[Any, ...]  # the graph's own tensors for the variables among the inputs; None: not used
     trainable: tuple[Any, ...]  # the variables that it reads and that have gradients
     gradient_variables: tuple[Any, ...]  # those of them that a custom gradient has gradients for
-    # parts of it, by the ids of what is fed and fetched, which stay in use; they serve every point
-    _parts: dict[Any, tuple[Any, Any]] = field(default_factory=dict, init=False)
+    # parts of it, by what is fed and fetched; they serve every point
+    _parts: Made = field(default_factory=Made, init=False)
 
     def reads(self) -> list[list[Any]] | None:
         """Return the tensors that read each variable input; `None` if one is also used in another way."""
@@ -88,10 +88,11 @@ class ForwardTrace:
         if not (feeds or fetches or self.has_effects):
             return self.function
         ends = [*self.inputs, *feeds], [*self.outputs, *fetches]
-        key = tuple(tuple(map(id, tensors)) for tensors in ends)
-        if key not in self._parts:
-            self._parts[key] = ends, subgraph_function(self.function, *ends)
-        return self._parts[key][1]
+        return self._parts.of(lambda: subgraph_function(self.function, *ends), *ends[0], None, *ends[1])
+
+
+# A traced function, its arguments, its outputs, and where backpropagation starts.
+Traced = tuple[Any, Sequence[Any], Sequence[Any], Sequence[Any]]
 
 
 def trace_forward(
@@ -109,8 +110,7 @@ def trace_forward(
     """
     trace = partial(_trace_once, subject, seed=seed)
     if plain is None or plain.held.inlined or None in handles(plain.function, subject.variables):
-        with private_state.order_of_variables(lambda _: None):
-            function, graph_inputs, graph_outputs, backprop_starts = trace(contextlib.nullcontext())
+        function, graph_inputs, graph_outputs, backprop_starts = _trace_reading_outside(trace)
     else:
         function, graph_inputs = plain.function, plain.inputs
         graph_outputs, backprop_starts = plain.outputs, plain.backprop_starts
@@ -144,6 +144,15 @@ def trace_forward(
     )
 
 
+def _trace_reading_outside(trace: Callable[[contextlib.AbstractContextManager[Any]], Traced]) -> Traced:
+    """Trace with variables read outside of the bodies of loops and branches, unless they are written to."""
+    with private_state.order_of_variables(lambda _: None):
+        with private_state.read_outside_bodies() as read:
+            traced = trace(contextlib.nullcontext())
+        written = {id(resource.handle) for resource in find_written(traced[0])}
+        return traced if written.isdisjoint(map(id, read)) else trace(contextlib.nullcontext())
+
+
 def handles(function: Any, variables: Sequence[Any]) -> list[Any]:
     """Return a graph's own tensors for variables; `None` for one that it doesn't use."""
     captured = private_state.captured_handles(function)
@@ -152,8 +161,8 @@ def handles(function: Any, variables: Sequence[Any]) -> list[Any]:
 
 def _trace_once(
     subject: TraceSubject, context: contextlib.AbstractContextManager[None], *, seed: int
-) -> tuple[Any, Sequence[Any], Sequence[Any], Sequence[Any]]:
-    """Return the traced function, its arguments, its outputs, and where backpropagation starts."""
+) -> Traced:
+    """Trace the forward in a context."""
     bound = subject.bound
     graph_tensors: list[list[Any]] = []
 

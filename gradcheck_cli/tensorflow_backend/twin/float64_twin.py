@@ -7,21 +7,21 @@ it. An op without a double kernel, or with a fixed float argument, keeps its dty
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import tensorflow as tf
 
 from gradcheck_cli.numerics.precision import precision_of
 from gradcheck_cli.tensorflow_backend import graph_path
-from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
-from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function, whole_graph
-from gradcheck_cli.tensorflow_backend.traces.frozen import BodyHolds, Held
-from gradcheck_cli.tensorflow_backend.traces.state import Resource
-from gradcheck_cli.tensorflow_backend.traces.tracing import ForwardTrace, Pullback, VjpTrace
+from gradcheck_cli.tensorflow_backend.private import private_state
+from gradcheck_cli.tensorflow_backend.private.private_graphs import whole_graph
+from gradcheck_cli.tensorflow_backend.traces.frozen import BodyHolds
+from gradcheck_cli.tensorflow_backend.traces.state import Made, Resource
+from gradcheck_cli.tensorflow_backend.traces.tracing import ForwardTrace, VjpTrace
 from gradcheck_cli.tensorflow_backend.twin import widening
-from gradcheck_cli.tensorflow_backend.twin.widening import hold_sides
+from gradcheck_cli.tensorflow_backend.twin.rewriting import Rewritten, feeds_of
 
 
 @dataclass
@@ -90,7 +90,7 @@ def _coarsest_unit(graph: Any, ops: Sequence[Any]) -> float:
     return max(precision_of(name).unit_roundoff for name in names)
 
 
-class Twin:
+class Twin(Rewritten):
     """The float64 twin of a graph, and the tensors in it that replace the graph's own.
 
     Args:
@@ -117,68 +117,42 @@ class Twin:
         backward: BackwardEnds | None = None,
     ) -> None:
         graph = whole_graph(function)
-        captured = {inner.op.name: outer for outer, inner in graph.captures}
         replaced = (
             {held_op.token: held_op.record_or_replay for held_op in body_holds.ops} if body_holds else {}
         )
         own = {} if backward is None else backward.find_own_rounding(graph)
-        self._widening = widening.Widening(graph.as_graph_def(), captured, replaced, **own)
-        widening.read_before_gathering(self._widening.graph_def)
-        sides = hold_sides(self._widening.graph_def) if has_sides else []
-        self.units = self._widening.units
+        rewriting = widening.Widening(graph, replaced, **own, has_sides=has_sides)
+        self.units, self._narrow_ops = rewriting.units, rewriting.narrow_ops
         substitutes = {}
-        for name, outer in captured.items():
+        for name, outer in rewriting.captured.items():
             variable_dtype = private_state.dtype_of_variable(outer)
             if variable_dtype is not None:
                 substitutes[name] = variables.handle(outer, variable_dtype)
             elif widening.wide_dtype(outer.dtype) == outer.dtype:
                 substitutes[name] = outer
             else:
-                self._widening.note_unit("", name, outer.dtype.as_datatype_enum)
+                rewriting.note_unit("", name, outer.dtype.as_datatype_enum)
                 substitutes[name] = tf.cast(outer, widening.wide_dtype(outer.dtype))
-        # Each value also holds the tensors of its key, so that their ids stay in use.
-        self._between: dict[Any, tuple[set[str], set[str], Any]] = {}
-        called = [graph, *self._widening.called]
-        self.graph, self._captured = private_graphs.import_graph(
-            self._widening.graph_def, substitutes, called
-        )
-        self.sides = [tuple(map(self.graph.get_tensor_by_name, pair)) for pair in sides]
-
-    def tensor(self, narrow: Any) -> Any:
-        """Return the tensor that replaces one of the traced graph."""
-        captured = self._captured.get(narrow.op.name)
-        if captured is not None:
-            return captured
-        return self.graph.get_tensor_by_name(self._widening.replacement_of(narrow.name))
-
-    def tensors(self, narrow: Iterable[Any]) -> tuple[Any, ...]:
-        """Return the tensors that replace those of the traced graph."""
-        return tuple(self.tensor(tensor) for tensor in narrow)
-
-    def hold(self, held: Held) -> Held:
-        """Return what a trace of the narrow graph holds, with the tensors that replace its own."""
-        return replace(held, stops=self.tensors(held.stops), draws=self.tensors(held.draws))
-
-    def function(self, narrow: Any) -> Any:
-        """Return the wide form of a function that was made from the traced graph or a part of it."""
-        feeds = narrow.inputs[: len(narrow.inputs) - len(narrow.captured_inputs)]
-        return subgraph_function(self, self.tensors(feeds), self.tensors(narrow.outputs))
+        self._between = Made()
+        super().__init__(rewriting, substitutes, rewriting.body.names)
+        self.sides = [tuple(map(self.graph.get_tensor_by_name, pair)) for pair in rewriting.sides]
 
     def narrow_ops_between(self, inputs: Iterable[Any], outputs: Iterable[Any]) -> list[widening.NarrowOp]:
         """Return the ops that keep their dtypes between some of the twin's own tensors.
 
         Ops in the body of a function count if an op between calls it.
         """
-        narrow_ops = [op for op in self._widening.narrow_ops if op.is_narrow]
+        narrow_ops = [op for op in self._narrow_ops if op.is_narrow]
         if not narrow_ops:
             return []
-        ends = tuple(inputs), tuple(outputs)
-        key = tuple(tuple(id(tensor) for tensor in tensors) for tensors in ends)
-        if key not in self._between:
-            ops = graph_path.ops_between(*ends)
+        starts, ends = list(inputs), list(outputs)
+
+        def find() -> tuple[set[str], set[str]]:
+            ops = graph_path.ops_between(starts, ends)
             called = {name for op in ops for name in graph_path.functions_called(self.graph, op)}
-            self._between[key] = {op.name for op in ops}, called, ends
-        names, called, _ = self._between[key]
+            return {op.name for op in ops}, called
+
+        names, called = self._between.of(find, *starts, None, *ends)
         return [op for op in narrow_ops if (op.function in called if op.function else op.name in names)]
 
 
@@ -228,54 +202,17 @@ class WideVjp:
         """The ops that keep their dtypes, on the way from inputs and upstreams to the gradients."""
         narrow_ops = []
         for function in (pullback.function for pullback in self.trace.pullbacks.values()):
-            feeds = function.inputs[: len(function.inputs) - len(function.captured_inputs)]
-            narrow_ops += self.twin.narrow_ops_between(feeds, function.outputs)
+            narrow_ops += self.twin.narrow_ops_between(feeds_of(function), function.outputs)
         return narrow_ops
-
-
-Trace = TypeVar("Trace", ForwardTrace, VjpTrace)
-Wide = TypeVar("Wide", WideForward, WideVjp)
-
-
-@dataclass
-class Twins:
-    """The twins of one case's traces: one for each trace, at all points that it serves."""
-
-    # the wide forms of the variables that they use
-    variables: WideVariables = field(default_factory=WideVariables)
-    _wide: dict[int, tuple[Any, Any]] = field(default_factory=dict)  # by id, each trace with its twin
-
-    def of(
-        self, trace: Trace, widen: Callable[[Trace, WideVariables], Wide], *, is_alone: bool = False
-    ) -> Wide:
-        """Return the twin of a trace, which `widen` makes the first time.
-
-        Where values are held in bodies, they belong to one point: then it may need to be a separate twin.
-        """
-        if is_alone and trace.held.body_holds is not None:
-            return widen(trace, self.variables)
-        if id(trace) not in self._wide:
-            self._wide[id(trace)] = (trace, widen(trace, self.variables))
-        wide: Wide = self._wide[id(trace)][1]
-        return wide
 
 
 def widen_forward(trace: ForwardTrace, variables: WideVariables, *, has_sides: bool = False) -> WideForward:
     """Make the twin of a forward; see `Twin`."""
     held = trace.held.recording_anew()
     twin = Twin(trace.function, variables, held.body_holds, has_sides=has_sides)
-    wide = replace(
-        trace,
-        function=twin.function(trace.function),
-        dtypes=tuple(widening.wide_dtype(dtype) for dtype in trace.dtypes),
-        low_precision=(),
-        inputs=twin.tensors(trace.inputs),
-        outputs=twin.tensors(trace.outputs),
-        moving=twin.tensors(trace.moving),
-        held=twin.hold(held),
-        handles=tuple(None if handle is None else twin.tensor(handle) for handle in trace.handles),
-    )
-    return WideForward(wide, twin)
+    wide_dtypes = tuple(widening.wide_dtype(dtype) for dtype in trace.dtypes)
+    narrow = replace(trace, dtypes=wide_dtypes, low_precision=(), held=held)
+    return WideForward(twin.forward(narrow), twin)
 
 
 def widen_vjp(trace: VjpTrace, variables: WideVariables) -> WideVjp:
@@ -283,15 +220,8 @@ def widen_vjp(trace: VjpTrace, variables: WideVariables) -> WideVjp:
     held = trace.held.recording_anew()
     ends = BackwardEnds(trace.inputs, trace.outputs, trace.whole.gradients)
     twin = Twin(trace.whole.function, variables, held.body_holds, backward=ends)
-
-    def widen(pullback: Pullback) -> Pullback:
-        return replace(pullback, function=twin.function(pullback.function))
-
     wide = replace(
-        trace,
-        pullbacks={output: widen(pullback) for output, pullback in trace.pullbacks.items()},
-        joint=None if trace.joint is None else widen(trace.joint),
-        held=twin.hold(held),
+        twin.vjp(replace(trace, held=held)),
         unrestored=tuple(_widen_resource(resource, variables) for resource in trace.unrestored),
         whole=replace(
             trace.whole,

@@ -1,7 +1,7 @@
 """How each op rounds, and functions that move what it returns by one rounding, up or down at random.
 
-The direction is a hash of the result's bits, of the place, and of the draw: the same in each run of a draw,
-another for each element and round of a loop.
+The direction is a hash of the result's bits and of a key, which the place and the draw make: the same in each
+run of a draw, another for each element and round of a loop.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from gradcheck_cli.numerics import precision_of
@@ -50,30 +51,38 @@ _BITS = {
     for dtype in map(tf.as_dtype, reversed(DTYPE_KINDS["floating"]))
 }
 NUMBERS = (*_BITS, *map(tf.as_dtype, DTYPE_KINDS["complex"]))
-# The variable that says which draw it is (0 moves nothing), and the first and last place that move.
-_DRAW = {"shared_name": "gradcheck_random_rounding", "dtype": tf.int64, "shape": [3]}
-ALL_PLACES = range(2**62)
+# The variable with the keys of all places in the present draw.
+_KEYS = {"shared_name": "gradcheck_random_rounding", "dtype": tf.int64, "shape": None}
 # Odd numbers with bits of no order (those of splitmix64, and of the golden ratio).
 _MIXED = tuple(number - 2**64 for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
-def round_as_drawn(draw: int, places: range = ALL_PLACES) -> None:
-    """Let perturbed graphs round as a draw says from now on, at some places; draw 0: as they do anyway."""
-    handle = tf.raw_ops.VarHandleOp(**_DRAW)
-    values = tf.constant([draw, places.start, places.stop], tf.int64)
-    tf.raw_ops.AssignVariableOp(resource=handle, value=values)
+def round_as_drawn(draw: int, moves: npt.NDArray[np.bool_]) -> None:
+    """Let a perturbed graph round as a draw says from now on.
+
+    Args:
+        draw: the number of the draw; 0: as it does anyway.
+        moves: for each of the graph's places, whether numbers move there.
+    """
+    keys = (1 + np.arange(len(moves))) * _MIXED[0] + draw * _MIXED[1] % 2**62
+    values = tf.constant(np.where(moves & bool(draw), keys, 0))
+    tf.raw_ops.AssignVariableOp(resource=tf.raw_ops.VarHandleOp(**_KEYS), value=values)
 
 
-def _direction(bits: Any, place: Any) -> Any:
+def keys_at(places: Any) -> Any:
+    """Return the key of each place in the present draw; 0 where nothing moves."""
+    handle = tf.raw_ops.VarHandleOp(**_KEYS)
+    return tf.raw_ops.ResourceGather(resource=handle, indices=places, dtype=tf.int64)
+
+
+def _direction(bits: Any, key: Any) -> Any:
     """Return 1 or -1 for each element; 0 for all where nothing is to move."""
-    handle = tf.raw_ops.VarHandleOp(**_DRAW)
-    draw, first, last = tf.unstack(tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int64), 3)
-    mixed = tf.bitwise.bitwise_xor(tf.cast(bits, tf.int64), place * _MIXED[0] + draw * _MIXED[1])
-    for factor, shift in zip(_MIXED, (30, 27, 31), strict=True):
-        mixed = (mixed ^ tf.bitwise.right_shift(mixed, tf.constant(shift, tf.int64))) * factor
-    sign = tf.bitwise.bitwise_and(tf.bitwise.right_shift(mixed, tf.constant(40, tf.int64)), 1) * 2 - 1
-    moves = tf.not_equal(draw, 0) & (tf.abs(place) >= first) & (tf.abs(place) < last)
-    return sign * tf.cast(moves, tf.int64)
+    mixed = tf.bitwise.bitwise_xor(tf.cast(bits, tf.int64), key) * _MIXED[1]
+    mixed = (
+        tf.bitwise.bitwise_xor(mixed, tf.bitwise.right_shift(mixed, tf.constant(32, tf.int64))) * _MIXED[2]
+    )
+    sign = tf.bitwise.bitwise_or(tf.bitwise.right_shift(mixed, tf.constant(63, tf.int64)), 1)
+    return sign * tf.cast(tf.not_equal(key, 0), tf.int64)
 
 
 def _few_bits(value: Any, most: int) -> Any:
@@ -83,75 +92,75 @@ def _few_bits(value: Any, most: int) -> Any:
     return tf.equal(tf.bitwise.bitwise_and(tf.bitcast(value, integer), mask), 0)
 
 
-def _move(value: Any, place: Any, exact: Any = None, size: Any = None) -> Any:
+def _move(value: Any, key: Any, exact: Any = None, size: Any = None) -> Any:
     """Move numbers to the next one above or below, except exact ones; or by a rounding of a given size."""
     if value.dtype.is_complex:  # a product's error is relative to the modulus
         size = tf.abs(value)
-        parts = zip((tf.math.real(value), tf.math.imag(value)), (place, -place), strict=True)
-        return tf.complex(*(_move(part, where, size=size) for part, where in parts))
+        parts = zip((tf.math.real(value), tf.math.imag(value)), (key, key * _MIXED[2]), strict=True)
+        return tf.complex(*(_move(part, of_part, size=size) for part, of_part in parts))
     integer, precision = _BITS[value.dtype]
     bits = tf.bitcast(value, integer)
-    direction = _direction(bits, place)
+    direction = _direction(bits, key)
     if size is None:
         moved = tf.bitcast(bits + tf.cast(direction, integer), value.dtype)
-        stays = tf.equal(value, 0)
     else:
         moved = value + tf.cast(direction, value.dtype) * size * 2.0 ** (1 - precision)
-        stays = tf.equal(size, 0)
-    stays |= ~tf.math.is_finite(value) | ~tf.math.is_finite(moved)
-    return tf.where(stays if exact is None else stays | exact, value, moved)
+    moves = tf.math.is_finite(moved - value)
+    if size is None:
+        moves &= tf.not_equal(value, 0)
+    if exact is not None:
+        moves &= ~exact
+    return tf.where(moves, moved, value)
 
 
-def plain(place: Any, value: Any) -> Any:
+def plain(key: Any, value: Any) -> Any:
     """Move each number but zeros."""
-    return _move(value, place)
+    return _move(value, key)
 
 
-def _short(place: Any, value: Any) -> Any:
+def _short(key: Any, value: Any) -> Any:
     """Move what has more than a quarter of its dtype's bits: others are hardly rounded numbers."""
     if value.dtype.is_complex:
-        return _move(value, place)
-    return _move(value, place, _few_bits(value, max(_BITS[value.dtype][1] // 4, 2)))
+        return _move(value, key)
+    return _move(value, key, _few_bits(value, max(_BITS[value.dtype][1] // 4, 2)))
 
 
-def literal(place: Any, value: Any) -> Any:
+def literal(key: Any, value: Any) -> Any:
     """Move numbers of a constant but integers, and what has few bits."""
     if value.dtype.is_complex:
-        return _move(value, place)
-    return _move(
-        value, place, _few_bits(value, _BITS[value.dtype][1] // 4) | tf.equal(value, tf.round(value))
-    )
+        return _move(value, key)
+    return _move(value, key, _few_bits(value, _BITS[value.dtype][1] // 4) | tf.equal(value, tf.round(value)))
 
 
-def _of_one(place: Any, value: Any) -> Any:
-    return _move(value, place, size=tf.maximum(tf.abs(value), 1))
+def _of_one(key: Any, value: Any) -> Any:
+    return _move(value, key, size=tf.maximum(tf.abs(value), 1))
 
 
-def _coarsely(place: Any, value: Any) -> Any:
-    return _move(value, place, size=2 * tf.abs(value))
+def _coarsely(key: Any, value: Any) -> Any:
+    return _move(value, key, size=2 * tf.abs(value))
 
 
-def _sum(place: Any, value: Any, first: Any, second: Any) -> Any:
+def _sum(key: Any, value: Any, first: Any, second: Any) -> Any:
     """Move a sum unless it is exact: its error is itself a number of the dtype (Knuth's two-sum)."""
     part = value - first
-    return _move(value, place, tf.equal(first - (value - part), part - second))
+    return _move(value, key, tf.equal(first - (value - part), part - second))
 
 
-def _difference(place: Any, value: Any, first: Any, second: Any) -> Any:
-    return _sum(place, value, first, -second)
+def _difference(key: Any, value: Any, first: Any, second: Any) -> Any:
+    return _sum(key, value, first, -second)
 
 
-def _product(place: Any, value: Any, first: Any, second: Any) -> Any:
+def _product(key: Any, value: Any, first: Any, second: Any) -> Any:
     half = _BITS[value.dtype][1] // 2
     exact = _few_bits(first, half) & _few_bits(second, half)
-    return _move(value, place, exact | _few_bits(first, 1) | _few_bits(second, 1))
+    return _move(value, key, exact | _few_bits(first, 1) | _few_bits(second, 1))
 
 
-def _quotient(place: Any, value: Any, first: Any, second: Any) -> Any:
-    return _move(value, place, _few_bits(second, 1) | (_few_bits(value, 1) & tf.equal(value * second, first)))
+def _quotient(key: Any, value: Any, first: Any, second: Any) -> Any:
+    return _move(value, key, _few_bits(second, 1) | (_few_bits(value, 1) & tf.equal(value * second, first)))
 
 
-def constant(place: Any, value: Any, unit: Any) -> Any:
+def constant(key: Any, value: Any, unit: Any) -> Any:
     """Move rounded numbers of a narrower dtype: not integers, nor what has few bits.
 
     A unit roundoff is the largest rounding error that a number can have, and twice a movement is allowed for.
@@ -160,7 +169,7 @@ def constant(place: Any, value: Any, unit: Any) -> Any:
     most = tf.cast(-tf.math.log(unit) / (4 * np.log(2.0)), tf.int64)
     step = tf.bitwise.left_shift(tf.constant(1, tf.int64), 53 - most) - 1
     few = tf.equal(tf.bitwise.bitwise_and(tf.bitcast(value, tf.int64), step), 0)
-    moved = value * (1 + 0.75 * unit * tf.cast(_direction(tf.bitcast(value, tf.int64), place), tf.float64))
+    moved = value * (1 + 0.75 * unit * tf.cast(_direction(tf.bitcast(value, tf.int64), key), tf.float64))
     return tf.where(few | tf.equal(value, tf.math.rint(value)) | ~tf.math.is_finite(value), value, moved)
 
 
@@ -178,7 +187,7 @@ _RULES: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
 }
 
 
-Rule = Callable[..., Any]  # takes a place, a value, and what else it asks
+Rule = Callable[..., Any]  # takes a key, a value, and what else it asks
 
 
 def rule_of_result(op_type: str, dtype: Any) -> tuple[Rule, tuple[int, ...]]:

@@ -8,7 +8,7 @@ their forwards do, and don't count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,49 +17,13 @@ import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend.frames import place_of_branch
 from gradcheck_cli.tensorflow_backend.graph_view import BODIES, WholeGraph, ops_inside
+from gradcheck_cli.tensorflow_backend.kinks import COMPARISONS, CONDITION, ROUNDS, SIDES, TRUTH, Sides
 
 Array = np.ndarray[Any, Any]
-COMPARISONS = {
-    "Greater": ">",
-    "GreaterEqual": ">=",
-    "Less": "<",
-    "LessEqual": "<=",
-    "Equal": "==",
-    "NotEqual": "!=",
-    "LogicalAnd": "&",
-    "LogicalOr": "|",
-}
-TRUTH = ("true", "false")
-ROUNDS = ("no round", "one round", "more rounds")
 Key = tuple[str, str, str]  # of a branch: its condition, place and part
 Side = tuple[Key, str]
 
 
-@dataclass(frozen=True)
-class Kind:
-    """How a kind of op branches."""
-
-    sides: tuple[str, ...]  # their names
-    taken: Callable[..., Sequence[Array]]  # for each side, which elements take it, by the values that decide
-    inputs: tuple[int, ...] = (0,)  # the indices of the op's inputs that decide
-    is_output: bool = False  # whether the op's first output decides instead
-
-
-_CONDITION = Kind(TRUTH, lambda value: (value != 0, value == 0))
-_LARGER = Kind(("first larger", "second larger"), lambda one, other: (one > other, one < other), (0, 1))
-KINDS = {
-    **dict.fromkeys(("Maximum", "Minimum"), _LARGER),
-    "Relu6": Kind(("< 0", "inside", "> 6"), lambda x: (x < 0, (x > 0) & (x < 6), x > 6)),  # noqa: PLR2004 (its six)
-    **dict.fromkeys(
-        ("Relu", "LeakyRelu", "Elu", "Selu", "Abs", "Sign"),
-        Kind(("> 0", "< 0"), lambda x: (x > 0, x < 0)),
-    ),
-    **dict.fromkeys(("Select", "SelectV2", "If", "StatelessIf"), _CONDITION),
-    **dict.fromkeys(
-        ("While", "StatelessWhile"),
-        Kind(ROUNDS, lambda count: (count < 1, count == 1, count > 1), is_output=True),
-    ),
-}
 _MOST_BRANCHES = 200  # branches of a case: a deep network repeats the same few
 
 
@@ -68,7 +32,7 @@ class Watched:
     """A branch in a graph, with the tensors that show its sides."""
 
     key: Key
-    kind: Kind  # how it branches
+    kind: Sides  # how it branches
     tensors: tuple[Any, ...]  # the tensors that decide
 
     def sides_taken(self, values: Mapping[int, Array]) -> list[tuple[Side, Array]]:
@@ -84,7 +48,7 @@ class Watched:
         with np.errstate(invalid="ignore"):
             taken = self.kind.taken(*aligned)
         rows = [np.asarray(side.reshape(len(side), -1).any(axis=1)) for side in taken]
-        return [((self.key, name), own) for name, own in zip(self.kind.sides, rows, strict=True)]
+        return [((self.key, name), own) for name, own in zip(self.kind.names, rows, strict=True)]
 
 
 def find_branches(graph: WholeGraph) -> tuple[list[Watched], set[str], list[float]]:
@@ -123,27 +87,27 @@ def _watch(op: Any, moving: set[Any], names: Mapping[int, str], part: str) -> Wa
         return None
     tensors = (op.outputs[0],) if kind.is_output else tuple(op.inputs[index] for index in kind.inputs)
     # A loop whose rounds nothing counts; or a side that a shape or a constant decides.
-    is_loop = kind.sides == ROUNDS
+    is_loop = kind.names == ROUNDS
     is_fixed = tensors[0].dtype != tf.int32 if is_loop else moving.isdisjoint(tensor.op for tensor in tensors)
     if is_fixed or tensors[0].op.type == "IsFinite":  # no finite values take the other side of such a guard
         return None
     return Watched((_describe_branch(op, kind, names), place, part), kind, tensors)
 
 
-def _kind_of(op: Any) -> Kind | None:
+def _kind_of(op: Any) -> Sides | None:
     """Return how an op branches; `None` if it doesn't."""
     if op.type in COMPARISONS:
         # If a comparison selects, the selection is the branch.
         is_mask = any(user.type == "Cast" for user in op.outputs[0].consumers())
-        return replace(_CONDITION, is_output=True) if is_mask else None
+        return replace(CONDITION, is_output=True) if is_mask else None
     if op.type in ("Case", "StatelessCase"):  # an index that is out of range selects the last
         last = len(op.get_attr("branches")) - 1
         sides = range(last + 1)
-        return Kind(
+        return Sides(
             tuple(f"branch {side}" for side in sides),
             lambda index: [np.where((index < 0) | (index > last), last, index) == side for side in sides],
         )
-    kind = KINDS.get(op.type)
+    kind = SIDES.get(op.type)
     if kind is None or kind.is_output or op.type in BODIES:
         return kind
     deciding = [op.inputs[index].dtype for index in kind.inputs]
@@ -157,11 +121,11 @@ _INFIX = {**COMPARISONS, "AddV2": "+", "Add": "+", "Sub": "-", "Mul": "*", "Real
 _SAME = {"Identity", "IdentityN", "Cast", "ReadVariableOp", "BroadcastTo", "StopGradient"}
 
 
-def _describe_branch(op: Any, kind: Kind, names: Mapping[int, str]) -> str:
+def _describe_branch(op: Any, kind: Sides, names: Mapping[int, str]) -> str:
     """Describe what an op branches on: a condition, or the function and its arguments."""
-    if kind.sides == ROUNDS:
+    if kind.names == ROUNDS:
         return "loop"
-    if op.type in BODIES or kind.sides == TRUTH:
+    if op.type in BODIES or kind.names == TRUTH:
         text = _describe_tensor(op.outputs[0] if kind.is_output else op.inputs[0], names, 3)
     else:
         arguments = (_describe_tensor(op.inputs[index], names, 2) for index in kind.inputs)

@@ -20,11 +20,12 @@ import numpy as np
 
 from gradcheck_cli.checking.ops.operation import Operation, pack
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.features.search.branches.graph_branches import ROUNDS, Key, Side, find_branches
+from gradcheck_cli.features.search.branches.graph_branches import Key, Side, find_branches
 from gradcheck_cli.features.search.branches.python_branches import constants_in, python_sides, watch_python
 from gradcheck_cli.features.search.mixed_points import FreeInputs
 from gradcheck_cli.gate import Branch
 from gradcheck_cli.tensorflow_backend.graph_view import WholeGraph
+from gradcheck_cli.tensorflow_backend.kinks import ROUNDS
 
 Array = np.ndarray[Any, Any]
 Points = Mapping[int, Array]  # input number -> (B, *shape); other inputs stay at the base point
@@ -109,7 +110,7 @@ class PointField:
     @property
     def sides(self) -> list[Side]:
         """The sides of all branches, each once."""
-        in_graph = [(watched.key, side) for watched in self._watched for side in watched.kind.sides]
+        in_graph = [(watched.key, side) for watched in self._watched for side in watched.kind.names]
         return list(dict.fromkeys([*in_graph, *python_sides(self._codes)]))
 
     def branches(self, excuses: Sequence[tuple[str, str]] = ()) -> tuple[Branch, ...]:

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
-from gradcheck_cli.features.search.branches.graph_branches import TRUTH, Key, Side, shorten
+from gradcheck_cli.features.search.branches.graph_branches import Key, Side, shorten
 from gradcheck_cli.plain_files import is_users, short_path
+from gradcheck_cli.tensorflow_backend.kinks import TRUTH
 
 _RAISED = ("raised", "not raised")
 
