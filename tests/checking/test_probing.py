@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.judging import probe_search
+from gradcheck_cli.checking.judging import probe_group, probe_search
 from gradcheck_cli.checking.ops import analytic
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import Power, StatedTolerance
@@ -116,6 +116,16 @@ def test_an_error_in_a_small_element_of_a_loss_is_found(monkeypatch, element):
     pair = pair_of(loss(element))
     assert pair.status is Status.MISMATCHED
     assert pair.numbers.worst.input_index == (element,)
+
+
+def test_a_losss_gradient_is_pulled_back_once_for_all_of_its_probes(monkeypatch):
+    monkeypatch.setattr(analytic, "FEWEST_ELEMENTS", N)
+    pulled = []
+    pull_back = probe_group.pull_back
+    monkeypatch.setattr(probe_group, "pull_back", lambda *given: pulled.append(given) or pull_back(*given))
+    pair = pair_of(loss())
+    assert pair.status is Status.PASSED
+    assert len(pulled) == check(loss(), method="probe").samples
 
 
 def test_kinks_everywhere_are_too_weak_and_say_so():

@@ -176,8 +176,8 @@ class Group:
         output, own_row = key = self.values.locate(row)
         if key not in self.kept_rows:
             op = self.operations.formula
-            one = unit_vectors(np.array([own_row]), packed_size(op.outputs[output]))
-            self.kept_rows[key] = pull_back(op, output, one)
+            upstream = unit_vectors(np.array([own_row]), packed_size(op.outputs[output]))
+            self.kept_rows[key] = pull_back(op, output, upstream)
         return self.kept_rows[key]
 
     def _join(self, parts: dict[int, Float | None]) -> Float:

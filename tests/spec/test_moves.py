@@ -1,0 +1,33 @@
+"""Weights at the points beside their own values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gradcheck_cli.spec.case import InputSpec, Source
+from gradcheck_cli.spec.load import load_mapping
+from gradcheck_cli.spec.values.moves import variable_value
+
+CASE = load_mapping({"op": "square", "forward": "numpy:square", "inputs": {"x": {"shape": [2]}}})[0]
+
+
+def moved(value):
+    value = np.array(value)
+    return variable_value(
+        CASE, InputSpec("w", "float64", value.shape, Source("variable", {"value": value})), 1
+    )
+
+
+@pytest.mark.parametrize("gate", [1e-6, -1e-4, 0.0])
+def test_a_gate_that_is_nearly_closed_is_opened_as_one_that_is_closed(gate):
+    opened = moved([gate] * 8)
+    assert (np.abs(opened) > 0.1).all()
+    assert (opened > 0).any()
+    assert (opened < 0).any()
+
+
+@pytest.mark.parametrize("values", [[1e-6, 2e-6, 1e-6], [0.5, 0.5, 0.5]])
+def test_other_weights_move_by_a_part_of_themselves(values):
+    share = np.abs(moved(values) / np.array(values) - 1)
+    assert ((share >= 0.2) & (share <= 0.5)).all()
