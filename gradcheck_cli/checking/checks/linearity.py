@@ -243,7 +243,7 @@ def _bounds(
         rounding = rounding_slack(pulled.op, (pulled.output, input_index), upstream, matrix)[0]
         if pulled.precision.is_half:
             # It doesn't cancel. (In a sum of a thousand ones, bfloat16 stops at 256.)
-            adds_up = np.abs(total) >= (1 - KNOWN) * size
+            adds_up = (total != 0) & (np.abs(total) >= (1 - KNOWN) * size)
             # One term, or a few, may themselves be remainders.
             terms = matrix.magnitudes.pull(np.ones(upstream.shape))[0]
             adds_up &= terms >= MANY * largest_finite(matrix.values)
