@@ -95,9 +95,7 @@ class Beside(NamedTuple):
 
     moved: Examined  # where stated values are moved
     alike: Examined | None  # where they keep their structure, if that can matter
-    right: Mapping[
-        PairKey, PairSample
-    ]  # verdicts on pairs that are zero at the sample points, and right there
+    right: Mapping[PairKey, PairSample]  # what is zero at every sample point, and right there
 
 
 @clock.spend(clock.CHOSEN)

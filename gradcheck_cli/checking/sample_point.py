@@ -213,7 +213,9 @@ def _plan(point: _Point) -> Plan:
     case, operations, keys = point.case, point.operations, [*point.pairs]
     sparsities = guess_sparsities(case, operations.formula, keys)
     few = [key for key in keys if not is_probed(case, operations.formula, key, sparsities.get(key))]
-    costly = find_costly_pairs(operations, few, sparsities, operations.budget.left)
+    seconds = operations.budget.left
+    with operations.budget.pause():
+        costly = find_costly_pairs(operations, few, sparsities, seconds)
     return Plan(sparsities, frozenset(costly))
 
 

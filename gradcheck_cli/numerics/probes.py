@@ -117,6 +117,7 @@ class Direction:
     target: Target
     steps: Float
     share: float
+    is_rest: bool = False  # whether it moves only elements that are small beside others of their inputs
 
     def side(self, factor: float, elements: slice | None = None) -> Float:
         """Return x + factor v, rounded, inside the bounds; of some elements only, if asked for."""
@@ -151,12 +152,21 @@ class Direction:
                 squares += float(np.square(terms).sum())
         return total, float(np.sqrt(squares))
 
+    def measure_rest(self, gradient: Float) -> float:
+        """Return the root of the sum of squares of the terms, if each were typical of its input."""
+        squares = 0.0
+        for span, start in zip(self.target.spans, self.target.starts, strict=False):
+            own = slice(start, start + span.size)
+            moved, typical = np.linalg.norm(2 * self.steps[own]), np.linalg.norm(gradient[own])
+            squares += float(moved * typical) ** 2 / max(span.size, 1)
+        return float(np.sqrt(squares))
+
     def restrict_to(self, stretches: Sequence[slice]) -> Direction:
         """Return the same direction for several stretches of inputs; the others stay where they are."""
         steps = np.zeros(self.steps.size)
         for stretch in stretches:
             steps[stretch] = self.steps[stretch]
-        return Direction(self.target, steps, self.share)
+        return Direction(self.target, steps, self.share, self.is_rest)
 
 
 def extrapolate(change: Float, far_change: Float) -> Float:
@@ -229,7 +239,7 @@ class Probe:
 
     error: float  # |u'Jv of the vjp - u'Jv of the differences|
     bound: float  # the error that rounding and truncation may cause
-    rounding: float  # the part of the bound that comes from rounding of values
+    rounding: float  # the part of the bound that comes from rounding, of values and of constants
     tolerated: float  # the error that errors within every element's tolerance may cause
     size: float  # the root of the sum of squares of u_j (Jv)_j: errors are relative to this
     upstream: Float  # u
@@ -338,6 +348,9 @@ def compare(differenced: Differenced, upstream: Float) -> Probe:
     from_vjp, terms = differenced.direction.predict_change(gradient, 1.0)
     numeric, size, noise, disagreement, squares = _sum_terms(differenced, upstream)
     rounding = _SIGMAS * noise
+    if differenced.direction.is_rest:
+        # What rounded constants change of a gradient is relative to its large elements.
+        rounding += target.most_shared * BOUND_PER_SIGMA * differenced.direction.measure_rest(gradient)
     bound = rounding + abs(disagreement) + 2 * squares + ROUNDINGS_OF_A_RUN * target.unit * terms
     # Errors within rtol are allowed even if they all have the same sign.
     largest = abs(numeric) + BOUND_PER_SIGMA * max(size, terms)
@@ -474,7 +487,7 @@ def _count_below(direction: Direction, upstream: Float, rows: npt.NDArray[np.int
 
 
 def show_elements(direction: Direction, probe: Probe, size: float) -> tuple[Mask, Mask]:
-    """Say in which elements of a few rows a comparison would show an error, and which are rounding only.
+    """Say in which elements of a few rows a comparison would show an error, and which have an effect at all.
 
     Args:
         direction: of the probe.
@@ -482,18 +495,18 @@ def show_elements(direction: Direction, probe: Probe, size: float) -> tuple[Mask
         size: of the error, relative.
 
     Returns:
-        (m, n) each; elements that don't move aren't shown.
+        (m, n) each; nothing of elements that don't move, or of rows that don't take part.
     """
-    level, moves = _level(probe, size), 2 * direction.steps
-    shown, faint = (np.zeros((probe.upstream.size, moves.size), dtype=bool) for _ in range(2))
+    level = _level(probe, size)
+    shown, counted = (np.zeros((probe.upstream.size, direction.steps.size), dtype=bool) for _ in range(2))
     for row in np.flatnonzero(probe.upstream):
         alone = np.zeros(probe.upstream.size)
         alone[row] = probe.upstream[row]
         with np.errstate(all="ignore"):
-            effect = np.abs(direction.target.pull(alone) * moves)
+            effect = np.abs(direction.target.pull(alone) * (2 * direction.steps))
         shown[row] = effect > level
-        faint[row] = effect <= _faintest(direction, alone)
-    return shown, faint
+        counted[row] = effect > _faintest(direction, alone)
+    return shown, counted
 
 
 def _level(probe: Probe, size: float) -> float:

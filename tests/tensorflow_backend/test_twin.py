@@ -281,3 +281,15 @@ def test_an_op_that_does_not_move_keeps_its_places_still():
     first, second = private_graphs.call_flat(copy.part(narrow.inputs, narrow.outputs), [value])
     np.testing.assert_array_equal(first, exact[0])
     assert not np.array_equal(second, exact[1])
+
+
+def test_each_result_of_a_function_is_the_perturbed_one():
+    function = tf.function(lambda x: [tf.sin(x * 0.3 + number) for number in range(40)])
+    narrow = traced(function, ([2], tf.float64))
+    perturbing = Perturbing(narrow.graph, {}, (), (), narrow.inputs, NUMBERS)
+    copy = perturbing.rewritten(narrow.outputs)
+    value = tf.constant([0.3, 0.7], tf.float64)
+    exact = private_graphs.call_flat(narrow, [value])
+    round_as_drawn(1, np.ones(perturbing.count, np.bool_))
+    moved = private_graphs.call_flat(copy.part(narrow.inputs, narrow.outputs), [value])
+    assert not any(np.array_equal(one, other) for one, other in zip(moved, exact, strict=True))

@@ -13,7 +13,7 @@ from gradcheck_cli.checking.judging.probe_group import Group
 from gradcheck_cli.checking.judging.probe_search import Search, judge_element
 from gradcheck_cli.checking.ops.budget import Budget
 from gradcheck_cli.checking.ops.jacobian import PairKey, working_dtype
-from gradcheck_cli.checking.ops.operation import packed_size
+from gradcheck_cli.checking.ops.operation import Float, packed_size
 from gradcheck_cli.checking.pairs.pair import Differencing, Pair, PairSample, Places, ProbeNumbers
 from gradcheck_cli.checking.pairs.rounding import mark_remainder
 from gradcheck_cli.numerics import ToleranceRule
@@ -62,7 +62,10 @@ def _group_pairs(pairs: Mapping[PairKey, Pair]) -> list[Group]:
     for (may_be_stopped, output, rule), input_indices in by_output.items():
         together[may_be_stopped, tuple(input_indices), rule].append(output)
     groups = sorted(together.items(), key=lambda item: item[0][0])
-    return [Group(pairs, tuple(outputs), input_indices) for (_, input_indices, _), outputs in groups]
+    kept_rows: dict[tuple[int, int], dict[int, Float | None]] = {}
+    return [
+        Group(pairs, tuple(outputs), input_indices, kept_rows) for (_, input_indices, _), outputs in groups
+    ]
 
 
 def _may_be_stopped(pair: Pair) -> bool:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 import numpy as np
 
-from gradcheck_cli.checking.ops.jacobian import PairKey, pull_back, pull_back_together, working_precision
+from gradcheck_cli.checking.ops.jacobian import (
+    PairKey,
+    pull_back,
+    pull_back_together,
+    unit_vectors,
+    working_precision,
+)
 from gradcheck_cli.checking.ops.operation import Float, Operation, Operations, Stack, packed_size
 from gradcheck_cli.checking.ops.space import Space
 from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.probes import Span, Target
 from gradcheck_cli.numerics.problem import typical_size
+from gradcheck_cli.numerics.shared_limits import FEW, FLOATS_AT_ONCE
 from gradcheck_cli.spec.case import Case
 
 
@@ -25,6 +32,8 @@ class Group:
     members: Mapping[PairKey, Pair]  # the pairs, and perhaps others that this group was split from
     outputs: tuple[int, ...]
     inputs: tuple[int, ...]
+    # the gradients of a few rows, by output and row, then by input; the groups of a point share them
+    kept_rows: dict[tuple[int, int], dict[int, Float | None]] = field(default_factory=dict)
 
     @staticmethod
     def of_pair(pair: Pair) -> Group:
@@ -78,7 +87,7 @@ class Group:
 
     def restrict_to(self, outputs: Sequence[int], inputs: Sequence[int]) -> Group:
         """Return a smaller group."""
-        return Group(self.members, tuple(outputs), tuple(inputs))
+        return Group(self.members, tuple(outputs), tuple(inputs), self.kept_rows)
 
     def target(self, piece: Operation | None = None) -> Target:
         """Set up forward and vjp, one point and one upstream at a time.
@@ -141,20 +150,42 @@ class Group:
     def _evaluate(self, op: Operation, point: Float) -> Float:
         return np.asarray(self.values.pack(op.evaluate(self._batch(point)))[0])
 
+    @cached_property
+    def has_few_rows(self) -> bool:
+        """Whether the rows, as a loss has a single one, may all be kept."""
+        rows = self.values.size
+        wide = sum(packed_size(info) for info in self.operations.formula.inputs if info.is_differentiable)
+        return rows == 1 or (rows <= FEW and rows * wide <= FLOATS_AT_ONCE)
+
     def _pull(self, upstream: Float) -> Float:
         op = self.operations.formula
+        if self.has_few_rows:
+            # A vjp is linear in the upstream, which is checked elsewhere: one gradient serves all multiples.
+            rows = [upstream[row] * self._join(dict(self._row(int(row)))) for row in np.flatnonzero(upstream)]
+            return np.asarray(sum(rows[1:], rows[0])) if rows else np.zeros(self.points.size)
         flows = {
             output: upstream[rows][np.newaxis] for output, rows in self.rows.items() if upstream[rows].any()
         }
         if len(flows) > 1:
-            parts = pull_back_together(op, flows)
-        else:
-            output = next(iter(flows), self.outputs[0])
-            parts = pull_back(op, output, upstream[self.rows[output]][np.newaxis])
+            return self._join(pull_back_together(op, flows))
+        output = next(iter(flows), self.outputs[0])
+        return self._join(pull_back(op, output, upstream[self.rows[output]][np.newaxis]))
+
+    def _row(self, row: int) -> dict[int, Float | None]:
+        """Return what one row's upstream, 1, gives each input of the op; it is pulled back once."""
+        output, own_row = key = self.values.locate(row)
+        if key not in self.kept_rows:
+            op = self.operations.formula
+            one = unit_vectors(np.array([own_row]), packed_size(op.outputs[output]))
+            self.kept_rows[key] = pull_back(op, output, one)
+        return self.kept_rows[key]
+
+    def _join(self, parts: dict[int, Float | None]) -> Float:
+        """Put the moving inputs' gradients, (1, n) each, side by side; each is dropped as soon as it is."""
         if len(self.inputs) == 1:
             only = parts[self.inputs[0]]
-            return np.zeros(self.columns[self.inputs[0]].stop) if only is None else only[0]
-        gradient = np.zeros(self.columns[self.inputs[-1]].stop)
+            return np.zeros(self.points.size) if only is None else only[0]
+        gradient = np.zeros(self.points.size)
         for input_index, columns in self.columns.items():
             if (array := parts.pop(input_index)) is not None:
                 gradient[columns] = array[0]

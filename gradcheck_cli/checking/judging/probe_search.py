@@ -16,6 +16,7 @@ from gradcheck_cli.checking.ops.jacobian import PairKey, working_dtype, working_
 from gradcheck_cli.checking.ops.operation import Float, Operation, packed_size
 from gradcheck_cli.checking.pairs.pair import PairSample, Places, ProbeNumbers
 from gradcheck_cli.numerics import Problem, Verdict, judge
+from gradcheck_cli.numerics.differences import Mask
 from gradcheck_cli.numerics.probes import (
     LONG,
     MIDDLE,
@@ -37,12 +38,15 @@ from gradcheck_cli.numerics.probes import (
     show_elements,
     take_difference,
 )
-from gradcheck_cli.numerics.shared_limits import DIGITS, DIRECTIONS, FEW, FLOATS_AT_ONCE, NO_PROGRESS
+from gradcheck_cli.numerics.shared_limits import DIRECTIONS, FEW, NO_PROGRESS
 
 # A bound of no more than this many times its rounding: curvature hardly contributes to it.
 _STRAIGHT = 2.0
 # If kinks spoil more rows than this share, a shorter step is tried: it may spoil none, but shows less of all.
 _SPOILT = 0.01
+# A step that rounding limits becomes this many times as long, up to the longest, relative to an element: a
+# piece is smooth however far it goes.
+_LENGTHEN, _LONGEST = 2.0**3, 2.0**-5
 # If one element's error is hidden among all rows, rows are probed in blocks, each of which hides less.
 _BLOCKS = (1, 4, 16)
 # Evaluations that judging one element may take: a ladder for it and those beside it takes some 300.
@@ -81,6 +85,14 @@ class Search:
     # the inputs that are on a kink, and stay still while the others' smooth piece is probed
     on_kinks: frozenset[int] = frozenset()
     has_piece: bool = True  # whether the point may have a smooth piece that shows more than the forward
+    # of a few rows, (m, n): in which elements an error would have shown, and which can be told from zero
+    shown: Mask = field(init=False)
+    counted: Mask = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Nothing is shown yet; of many rows, elements aren't listed."""
+        shape = (self.target.base.size, self.target.point.size) if self.group.has_few_rows else (0, 0)
+        self.shown, self.counted = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
 
     @property
     def wrong(self) -> PairKey | None:
@@ -126,7 +138,7 @@ class Search:
             reach = reaches.pop(0)
             if reach == SMOOTH and not (self.has_piece and self._take_piece()):
                 reach, self.has_piece = SHORT, False
-            comparison = self._probe(reach, 1, weighed=bool(tried) or self.target.base.size <= FEW)
+            comparison = self._probe(reach, weighed=bool(tried) or self.target.base.size <= FEW)
             if comparison is None:
                 # The step is too long: there are kinks on the way. A shorter step crosses fewer of them, and
                 # none if they are held.
@@ -136,72 +148,75 @@ class Search:
                 bound, curvature = comparison
                 tried.append((bound, reach))
                 reaches = reaches or [SMOOTH if curvature > _STRAIGHT else LONG]
-        self._shorten(tried, curvature)
+        if self.group.has_few_rows:
+            self._probe_unseen(min(tried)[1] if tried else MIDDLE)
+        else:
+            self._probe_again(tried, curvature)
+        if not self.is_over:
+            self._judge_unusable_rows()
+
+    def _probe_again(self, tried: list[tuple[float, int]], curvature: float) -> None:
+        """Probe all inputs with shorter steps, if these may show more, then one block of rows by one."""
+        for _ in range(DIRECTIONS):
+            is_done = not self.can_be_sharper or self.is_over or self.budget.is_spent
+            if is_done or not self.target.is_smooth or curvature <= _STRAIGHT:
+                break
+            self._change_step(curvature)
+            bound, curvature = self._probe(SMOOTH) or (np.inf, 1.0)
+            tried.append((bound, SMOOTH))
         for blocks in _BLOCKS:
             if self.is_over or not self.weak or self.target.base.size < blocks or self.budget.is_spent:
-                break
+                return
             sharpest = min(tried)[1]
             if blocks == 1 and sharpest == tried[-1][1]:
                 continue  # the power of this probe is known
             self._probe(sharpest, blocks)
-        if not self.is_over and self.target.base.size <= FEW and tried:
-            self._probe_unseen(min(tried)[1])
-        if not self.is_over:
-            self._judge_unusable_rows()
 
     def _probe_unseen(self, reach: int) -> None:
-        """Move only the elements in which an error would have stayed unseen.
+        """Move only the elements of a few rows in which an error would have stayed unseen.
 
-        An error in a small element is hidden by the rounding and the curvature of the large elements. With
-        few rows it is known which elements these are, so they aren't moved. This goes on as long as each
-        round shows a tenth of them, or a longer step may.
+        An error in a small element is hidden by the rounding and the curvature of the large elements, so
+        these aren't moved any more. What a weak pair's gradient calls zero moves on: it may be wrong. A round
+        needs no gradient, and their number is limited, so that no budget ends them: they go on as long as
+        each shows a tenth of what is left, or another step may.
         """
-        target, size = self.target, self.group.case.judging.power.size
-        shape = (target.base.size, target.point.size)
-        if shape[0] * shape[1] > FLOATS_AT_ONCE:
-            return
-        unseen = np.ones(shape, dtype=bool)
-        for turn in range(FEW):
-            if self.is_over or self.budget.is_spent or not self.can_be_sharper:
+        if self.has_piece and not self.target.is_smooth and self._count_open() and self._take_piece():
+            reach = SMOOTH
+        too_long = np.inf
+        if reach == SMOOTH:
+            self._change_step(1.0, too_long)  # what is left moves the outputs little
+        for _ in range(FEW):
+            before = self._count_open()
+            if not before or self.is_over:
                 return
-            drawn = self._draw(reach)
-            steps = np.where(unseen.any(axis=0), drawn.steps, 0.0)
-            differenced = take_difference(replace(drawn, steps=steps))
-            upstream = draw_upstream(differenced, self.generator, slice(0, shape[0]))
-            if not upstream.any():
-                return
-            probe = compare(differenced, upstream)
-            probe = self._follow(differenced, probe)
-            shown, is_faint = show_elements(differenced.direction, probe, size)
-            if turn == 0:
-                counted = ~is_faint
-            before = np.count_nonzero(unseen & counted)
-            unseen &= ~shown & counted
-            self._record_unseen(unseen, counted)
-            if reach == MIDDLE and probe.curvature <= _STRAIGHT:
+            comparison = self._probe(reach, rest_only=True)
+            curvature = comparison[1] if comparison else np.inf
+            is_progress = self._count_open() <= NO_PROGRESS * before
+            if curvature > _STRAIGHT or is_progress:
+                too_long = np.inf if is_progress else min(too_long, self.step_fraction)
+            if reach == MIDDLE and curvature <= _STRAIGHT:
                 reach = LONG
-            elif np.count_nonzero(unseen) > NO_PROGRESS * before:
+            elif not (reach == SMOOTH and self._change_step(curvature, too_long)) and not is_progress:
                 return
 
-    def _record_unseen(self, unseen: npt.NDArray[np.bool_], counted: npt.NDArray[np.bool_]) -> None:
-        """Keep the share of each pair's elements that are still unseen."""
-        for (output, input_index), missed in self.missed.items():
-            elements = self.group.rows[output], self.group.columns[input_index]
-            count = np.count_nonzero(counted[elements])
-            if count:
-                share = float(np.count_nonzero(unseen[elements]) / count)
-                self.missed[output, input_index] = min(missed, share)
+    def _count_open(self) -> int:
+        """Count the elements of weak pairs in which an error could be seen, if they moved by themselves."""
+        return sum(
+            int(np.count_nonzero(self.counted[places] & ~self.shown[places]))
+            for places in map(self._places, self.weak)
+        )
 
-    def _shorten(self, tried: list[tuple[float, int]], curvature: float) -> None:
-        """Probe a smooth piece with shorter steps, as long as curvature is what hides errors."""
-        for _ in range(DIRECTIONS):
-            is_done = not self.can_be_sharper or self.is_over or self.budget.is_spent
-            if is_done or not self.target.is_smooth or curvature <= _STRAIGHT:
-                return
-            # Truncation falls as h^4, and rounding grows as 1/h; they are equal there.
-            self.step_fraction *= max(curvature ** (-1 / 5), DIGITS)
-            bound, curvature = self._probe(SMOOTH, 1) or (np.inf, 1.0)
-            tried.append((bound, SMOOTH))
+    def _places(self, pair: PairKey) -> tuple[slice, slice]:
+        return self.group.rows[pair[0]], self.group.columns[pair[1]]
+
+    def _change_step(self, curvature: float, too_long: float = np.inf) -> bool:
+        """Take a smooth piece's step to where curvature hides no more than rounding; say if it moved."""
+        before, longest = self.step_fraction, _LONGEST / self.target.working.probe_steps[SMOOTH]
+        if curvature > _STRAIGHT:  # truncation grows as h^5
+            self.step_fraction *= max(curvature ** (-1 / 5), 1 / _LENGTHEN)
+        else:
+            self.step_fraction = max(before, min(before * _LENGTHEN, longest, too_long / 2))
+        return self.step_fraction != before
 
     def _take_piece(self) -> bool:
         """Continue with the point's smooth piece; return `False` if the point is on a kink itself."""
@@ -259,41 +274,52 @@ class Search:
         rest = tuple(index for index in self.group.inputs if index not in on_kinks)
         return bool(rest) and (is_clean or (not waiting and not changes(rest, tiny, -tiny)))
 
-    def _draw(self, reach: int) -> Direction:
-        """Draw a direction, in which the inputs that are on kinks stay where they are."""
+    def _draw(self, reach: int, *, rest_only: bool = False) -> Direction:
+        """Draw a direction, in which the inputs that are on kinks stay where they are.
+
+        Args:
+            reach: how far to step.
+            rest_only: whether what has been shown stays, too, and the inputs of which enough has.
+        """
         fraction = self.step_fraction if reach == SMOOTH else 1.0
         drawn = draw_direction(self.target, self.generator, reach, fraction)
-        if not self.on_kinks:
-            return drawn
-        moving = [index for index in self.group.inputs if index not in self.on_kinks]
-        return drawn.restrict_to([self.group.columns[index] for index in moving])
+        for input_index in self.on_kinks:
+            drawn.steps[self.group.columns[input_index]] = 0.0
+        if rest_only:
+            drawn.steps[self.shown.all(axis=0)] = 0.0
+            for input_index in set(self.group.inputs).difference(index for _, index in self.weak):
+                drawn.steps[self.group.columns[input_index]] = 0.0
+        return replace(drawn, is_rest=rest_only)
 
-    def _probe(self, reach: int, blocks: int, *, weighed: bool = True) -> tuple[float, float] | None:
-        """Compare along one direction, one block of rows after another.
+    def _probe(
+        self, reach: int, blocks: int = 1, *, weighed: bool = True, rest_only: bool = False
+    ) -> tuple[float, float] | None:
+        """Compare along one direction, one block of rows after another; a few rows each by itself.
 
         Args:
             reach: how far to step.
             blocks: into how many blocks the rows are split.
             weighed: whether to find out what the comparison could have missed.
+            rest_only: whether to move only elements that haven't been shown.
 
         Returns:
             The bound of the comparison, relative to the terms compared, and that bound over its rounding;
             `None` where a shorter step must be taken.
         """
-        differenced = take_difference(self._draw(reach))
+        differenced = take_difference(self._draw(reach, rest_only=rest_only))
         direction, unusable = differenced.direction, differenced.is_unusable
         if reach != SHORT and float(np.mean(unusable)) > _SPOILT:
             return None
-        for input_index, columns in self.group.columns.items():
-            steps = direction.steps[columns]
-            self.still[input_index] = 1 - np.count_nonzero(steps) / max(steps.size, 1)
+        if not rest_only:
+            self._count_still(direction.steps)
         self.unusable = unusable if self.unusable is None else self.unusable & unusable
         self.is_noise &= differenced.is_noise
         is_still = self.numbers.output_is_still and not (differenced.change.any() or unusable.any())
         self.numbers = replace(self.numbers, output_is_still=is_still)
         unseen: dict[int, Unseen] = {}
-        sharpness, curvature = 0.0, 1.0
+        sharpness, curvature, is_compared = 0.0, 1.0, False
         rows = unusable.size
+        blocks = rows if self.group.has_few_rows else blocks
         for start, stop in itertools.pairwise(np.linspace(0, rows, blocks + 1).astype(int)):
             upstream = draw_upstream(differenced, self.generator, slice(start, stop))
             if not upstream.any():
@@ -307,6 +333,7 @@ class Search:
             sharpness, curvature = max(sharpness, self._keep_sharpest(probe)), max(curvature, probe.curvature)
             if self.is_over:
                 return sharpness, curvature
+            is_compared = True
             if weighed:
                 # Arrays that are no longer needed are freed first: each may take a large part of the memory.
                 probe = replace(probe, gradient=np.zeros(0))
@@ -314,14 +341,23 @@ class Search:
                     del differenced
                 self._count_missed(direction, probe, slice(start, stop), unseen)
         if weighed:
-            self._record_missed(unseen)
+            self._record_missed(unseen, is_compared=is_compared)
         return (np.inf if unusable.all() else sharpness), curvature
+
+    def _count_still(self, steps: Float) -> None:
+        for input_index, columns in self.group.columns.items():
+            own = steps[columns]
+            self.still[input_index] = 1 - np.count_nonzero(own) / max(own.size, 1)
 
     def _count_missed(
         self, direction: Direction, probe: Probe, block: slice, unseen: dict[int, Unseen]
     ) -> None:
-        """Count, output by output, what one comparison could have missed."""
+        """Count, output by output, what one comparison could have missed; of a few rows, note it."""
         size = self.group.case.judging.power.size
+        if self.group.has_few_rows:
+            masks = show_elements(direction, probe, size)
+            self.shown, self.counted = self.shown | masks[0], self.counted | masks[1]
+            return
         for output, rows in self.group.rows.items():
             rows_of_block = slice(max(rows.start, block.start), min(rows.stop, block.stop))
             if rows_of_block.start >= rows_of_block.stop:
@@ -332,16 +368,31 @@ class Search:
             else:
                 unseen[output] = counted
 
-    def _record_missed(self, unseen: dict[int, Unseen]) -> None:
-        for output, counted in unseen.items():
-            for input_index, share in zip(self.group.inputs, counted.shares(), strict=True):
-                missed = self.missed.get((output, input_index), 1.0)
-                self.missed[output, input_index] = missed if np.isnan(share) else min(missed, float(share))
-        is_seen = any(counted.seen.any() for counted in unseen.values())
-        self.numbers = replace(self.numbers, is_faint=not is_seen and (self.is_noise or bool(unseen)))
+    def _record_missed(self, unseen: dict[int, Unseen], *, is_compared: bool) -> None:
+        """Keep the share of each pair's elements that every probe so far would have missed."""
+        if self.group.has_few_rows:
+            shares = {pair: self._open_share(pair) for pair in self.group.pairs}
+            is_seen = bool(self.counted.any())
+        else:
+            is_seen = any(counted.seen.any() for counted in unseen.values())
+            shares = {
+                (output, input_index): float(share)
+                for output, counted in unseen.items()
+                for input_index, share in zip(self.group.inputs, counted.shares(), strict=True)
+            }
+        for pair, share in shares.items():
+            missed = self.missed.get(pair, 1.0)
+            self.missed[pair] = missed if np.isnan(share) else min(missed, share)
+        self.numbers = replace(self.numbers, is_faint=not is_seen and (self.is_noise or is_compared))
         if self.numbers.gradient_is_zero or self.numbers.is_faint:
             # No element has a size that an error could be relative to.
             self.missed = dict.fromkeys(self.group.pairs, 0.0)
+
+    def _open_share(self, pair: PairKey) -> float:
+        """Return the share of a pair's elements in which no probe would have shown an error; NaN of none."""
+        places = self._places(pair)
+        count = np.count_nonzero(self.counted[places])
+        return np.count_nonzero(self.counted[places] & ~self.shown[places]) / count if count else np.nan
 
     def _keep_sharpest(self, probe: Probe) -> float:
         """Keep the error of the sharpest comparison, or of one that failed."""
@@ -358,6 +409,11 @@ class Search:
         if not probe.is_alarm:
             return probe
         if persists(differenced, probe):
+            # Rounded constants may add up to this.
+            before, self.target.shared = self.target.shared, self.target.most_shared
+            if not (again := compare(differenced, probe.upstream)).is_alarm:
+                return again
+            self.target.shared = before
             return self._locate(differenced, probe)
         # Rounding inside the forward can have this effect.
         return replace(probe, bound=probe.error, level=probe.error)

@@ -96,8 +96,10 @@ def find_costly_pairs(
     point = _measure_cost(
         lambda count: _evaluate(op, wide, count), _PER_COLUMN * sum(columns.values()), seconds
     )
-    row = _measure_cost(lambda count: _pull(operations.formula, high, count), 2 * sum(rows.values()), seconds)
     late = _find_late(columns, _PER_COLUMN * point, seconds)
+    if len(late) == len(columns):
+        return set(pairs)
+    row = _measure_cost(lambda count: _pull(operations.formula, high, count), 2 * sum(rows.values()), seconds)
     tall = _find_late(rows, 2 * row, seconds)  # of the declared op and of its formula
     return {(output, input_index) for output, input_index in pairs if input_index in late or output in tall}
 

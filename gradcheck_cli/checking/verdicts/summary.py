@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -156,6 +156,7 @@ def summarise(judged: PairVerdicts, *, may_be_zero: bool = False, leads: bool = 
         leads: whether the forward leads from the input to the output, as far as that is known.
         may_be_zero: whether an all-zero gradient may pass.
     """
+    judged = replace(judged, samples=_lend_power(judged.samples))
     samples = judged.samples
     first, stopped = samples[0], _join_stops(samples)
     probed = [sample.probes for sample in samples if sample.probes is not None]
@@ -185,6 +186,26 @@ def summarise(judged: PairVerdicts, *, may_be_zero: bool = False, leads: bool = 
         ),
         cause=Cause() if stopped is None else Cause(stops=stopped.places, stop_change=stopped.change),
     )
+
+
+def _lend_power(samples: Sequence[PairSample]) -> Sequence[PairSample]:
+    """Let a point at which probes saw a part only rest on another, at which they saw what was asked for.
+
+    A gate that is nearly closed at the weights' own values hides what is behind it there, and not elsewhere.
+    """
+
+    def has_power(sample: PairSample) -> bool:
+        probes = sample.probes
+        return probes is not None and probes.miss_size is not None and sample.is_right and not probes.is_faint
+
+    if not any(map(has_power, samples)):
+        return samples
+    return [
+        replace(sample, doubt="", probes=replace(sample.probes, miss_probability=None, is_weak=False))
+        if sample.probes is not None and sample.probes.is_weak and (sample.probes.miss_probability or 0) < 1
+        else sample
+        for sample in samples
+    ]
 
 
 def _measure_pair(judged: PairVerdicts, probed: Sequence[ProbeNumbers]) -> PairNumbers:

@@ -24,6 +24,9 @@ Array = np.ndarray[Any, Any]
 MOVED, MOVED_BACK, MOVED_ALIKE, MOVED_BACK_ALIKE = -1, -2, -3, -4
 # By which share of its size an element moves: far more than rounding, and not so far that its sign changes.
 _LEAST, _MOST = 0.2, 0.5
+# A weight that is everywhere the same number, and no more than this, was set to let hardly anything through,
+# as LayerScale's 1e-6 is: it counts as zero. Moved by its own size, it would hide what it is multiplied by.
+_NEARLY_OFF = 1e-3
 # The size that counts for a zero: it moves by 0.3 at most. In a matrix it is at most that of LeCun's initial
 # values, one over the root of the fan-in, so that a large product of moved zeros keeps the size of its input.
 _OF_ZERO = 0.6
@@ -110,7 +113,10 @@ def move(case: Case, tensor: InputSpec, value: Array, sample: int, direction: in
         low, high = (
             sign * np.inf if end is None else end for sign, end in zip((-1, 1), tensor.domain, strict=True)
         )
-        shifts = direction * _shifts(value, np.abs(value), generator)
+        sizes = np.abs(value)
+        if tensor.is_variable and value.size and sizes.max() <= _NEARLY_OFF and np.ptp(value) == 0:
+            value = np.zeros_like(value)
+        shifts = direction * _shifts(value, sizes * 0 if not value.any() else sizes, generator)
         moved = value + np.where((value + shifts < low) | (value + shifts > high), -shifts, shifts)
         moved = moved.clip(low, high)
     return mirror(moved) if tensor.symmetric else moved

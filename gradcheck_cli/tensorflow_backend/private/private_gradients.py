@@ -126,20 +126,10 @@ def from_number(gradient: Any, dtype: tf.DType) -> Any:
     return tf.constant(gradient, dtype) if is_number and dtype != tf.resource else gradient
 
 
-def accept_numbers() -> contextlib.AbstractContextManager[None]:
-    """Let gradient functions return numbers and arrays in the block; see `from_number`."""
-
-    def convert(op: Any, _: Any, gradients: Any) -> None:
-        for input_index, (tensor, gradient) in enumerate(zip(op.inputs, gradients, strict=False)):
-            gradients[input_index] = from_number(gradient, tensor.dtype)
-
-    return _look_at_each_op(convert)
-
-
 def note_shape_faults(
     note: Callable[[Any, int, Any], None], spread: Callable[[Any, Any], Any]
 ) -> contextlib.AbstractContextManager[None]:
-    """Replace gradients of another shape than their input by zeros, and note them.
+    """Replace gradients of another shape than their input by zeros, and note them; take numbers as tensors.
 
     TensorFlow stops at the first, so nothing would be known about the others.
 
@@ -150,7 +140,8 @@ def note_shape_faults(
 
     def mend(op: Any, _: Any, gradients: list[Any]) -> None:
         is_own = has_own_gradient(op)
-        for input_index, (tensor, gradient) in enumerate(zip(op.inputs, gradients, strict=False)):
+        for input_index, (tensor, returned) in enumerate(zip(op.inputs, gradients, strict=False)):
+            gradient = gradients[input_index] = from_number(returned, tensor.dtype)
             # A variable's handle has another shape than its gradient; TensorFlow ignores that.
             is_value = tensor.dtype.is_floating or tensor.dtype.is_complex
             if not (is_value and isinstance(gradient, tf.Tensor | tf.IndexedSlices)):

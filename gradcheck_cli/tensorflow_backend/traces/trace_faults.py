@@ -188,7 +188,7 @@ def gradients_of(
     """Call `tf.gradients`, which goes no further than `stops`; see `naming_user_errors`."""
     if not inputs:
         return []
-    with naming_user_errors(note_shape), private_gradients.accept_numbers(), hooks.behaviour().tracing():
+    with naming_user_errors(note_shape), hooks.behaviour().tracing():
         return list(
             tf.compat.v1.gradients(
                 outputs, list(inputs), grad_ys=upstreams, stop_gradients=list(stops) or None

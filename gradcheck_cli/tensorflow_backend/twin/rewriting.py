@@ -139,7 +139,7 @@ class Rewriting(ABC):
         body = Body(list(copy.node_def), name, new_name)
         self.rewrite_body(body, [tensor for _, tensor in sorted(copy.ret.items())])
         _set(copy.node_def, body.nodes)
-        for key, tensor in copy.ret.items():
+        for key, tensor in list(copy.ret.items()):  # a map mustn't change while it is read
             copy.ret[key] = body.names.get(tensor, tensor)
         return new_name
 
