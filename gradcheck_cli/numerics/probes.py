@@ -354,7 +354,8 @@ def compare(differenced: Differenced, upstream: Float) -> Probe:
     bound = rounding + abs(disagreement) + 2 * squares + ROUNDINGS_OF_A_RUN * target.unit * terms
     # Errors within rtol are allowed even if they all have the same sign.
     largest = abs(numeric) + BOUND_PER_SIGMA * max(size, terms)
-    bound += target.shared * largest
+    if not differenced.direction.is_rest:
+        bound += target.shared * largest
     tolerated = bound + _sum_tolerated(differenced, upstream, largest)
     return Probe(
         error=abs(from_vjp - numeric),

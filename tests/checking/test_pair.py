@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gradcheck_cli.checking.ops.operation import TensorInfo
-from gradcheck_cli.checking.pairs.pair import Differencing, PairSample, PairVerdicts
+from gradcheck_cli.checking.pairs.pair import Differencing, PairSample, PairVerdicts, ProbeNumbers
 from gradcheck_cli.checking.verdicts.summary import summarise
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
 from gradcheck_cli.results import Status
@@ -37,6 +37,25 @@ def row(*samples, output=Y, taken=X, **changes):
 
 
 ONES = np.ones((2, 3))
+
+
+def probed(missed, *, weak=False):
+    """Return what probes say of a pair that misses a share of all errors of 1 %."""
+    numbers = ProbeNumbers(miss_probability=missed, miss_size=0.01, is_weak=weak)
+    return sample(ONES, probes=numbers, doubt="too weak" if weak else "")
+
+
+@pytest.mark.parametrize(
+    ("samples", "status", "missed"),
+    [
+        ([probed(0.6, weak=True), probed(0.05)], Status.PASSED, 0.05),
+        ([probed(0.6, weak=True), probed(0.4, weak=True)], Status.INCONCLUSIVE, 0.6),
+        ([probed(1.0, weak=True), probed(0.05)], Status.INCONCLUSIVE, 1.0),  # nothing was seen there
+    ],
+)
+def test_probes_with_power_at_one_point_stand_for_those_that_saw_a_part(samples, status, missed):
+    pair = row(*samples)
+    assert (pair.status, pair.judged_by.miss_probability) == (status, missed)
 
 
 def with_element(value, place=(1, 2), base=ONES):

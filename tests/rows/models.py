@@ -178,8 +178,57 @@ def _shifted() -> Iterator[Row]:
             yield Row(f"shifted_{method}_{leak}", shifted, None, inputs, truth, keys=keys)
 
 
+# Gates that are nearly closed, as LayerScale's: at their own values they hide what is behind them.
+
+
+def gated(factor: Any) -> Any:
+    """Return the loss of three residual blocks behind gates of 1e-6, one of which has its own gradient."""
+
+    def dense(width: int, activation: Any = None) -> Any:
+        return layers.Dense(width, activation, use_bias=False)
+
+    x = keras.Input((WIDE,))
+    h = x
+    for block_factor in (1.0, factor, 1.0):
+        h = h + Gate()(Scaled(block_factor)(dense(WIDE)(dense(WIDE, "tanh")(h))))
+    model = keras.Model(x, dense(1)(h))
+    return lambda x: tf.reduce_mean(model(x) ** 2)
+
+
+class Gate(layers.Layer):
+    """A factor for each channel."""
+
+    def build(self, shape: Any) -> None:
+        """Make the factors."""
+        self.factors = self.add_weight(shape=shape[-1:], initializer=keras.initializers.Constant(1e-6))
+
+    def call(self, x: Any) -> Any:
+        """Multiply."""
+        return x * self.factors
+
+
+WIDE = 80
+_ONE_UNIT = [1.01] + [1.0] * (WIDE - 1)
+
+
+def _gated() -> Iterator[Row]:
+    for name, factor in (
+        ("right", 1.0),
+        ("zero", 0.0),
+        ("turned", -1.0),
+        ("twice", 2.0),
+        ("percent", 1.01),
+        ("percent_of_one_unit", _ONE_UNIT),
+    ):
+        keys = {"build": {"factor": factor}, "variables": True, "method": "probe"}
+        inputs = {"x": {"shape": [4, WIDE], "dtype": "float32"}}
+        yield Row(f"gated_{name}", gated, None, inputs, "right" if factor == 1.0 else "wrong", keys=keys)
+
+
 ROWS = marked(
-    (*_without_build(), *_mixed(), *_steep(), *_shifted()),
+    (*_without_build(), *_mixed(), *_steep(), *_shifted(), *_gated()),
+    "gated_percent_of_one_unit",
+    "gated_right",
     "selu_beside_0_float32",
     "shifted_full_1.0",
     "shifted_probe_0.0",
