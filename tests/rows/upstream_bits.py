@@ -103,7 +103,19 @@ def cancelling() -> Any:
                     yield Row(f"{where}_cast", own(forward, cast), None, inputs, "wrong")
 
 
+def lost() -> Any:
+    """Yield slopes of 0 that are -0.003: in bfloat16 the terms, of 100 each, leave nothing, or an eighth."""
+    inputs = {"x": {"value": [0.01, -0.02, 0.03], "dtype": "bfloat16"}}
+    for name, forward in {
+        "of_elements": lambda x: tf.sin(x) / x,
+        "of_a_sum": lambda x: tf.reduce_sum(tf.sin(x) / x),
+    }.items():
+        yield Row(f"lost_{name}", forward, None, inputs, "undecidable")
+        yield Row(f"lost_{name}_doubled", own(forward, lambda u: u * u), None, inputs, "not green")
+
+
 def rows() -> Any:
+    yield from lost()
     yield from cancelling()
     for name, (forward, inputs) in FORWARDS.items():
         yield Row(f"{name}_cast", own(forward, cast), None, inputs, "wrong")

@@ -100,7 +100,7 @@ class RowsBounds:
             rounding = rounding_slack(pulled.op, (pulled.output, self.input_index), self.upstream, matrix)[0]
             if pulled.precision.is_half:
                 # It doesn't cancel. (In a sum of a thousand ones, bfloat16 stops at 256.)
-                adds_up = np.abs(self.total) >= (1 - KNOWN) * self.size
+                adds_up = (self.total != 0) & (np.abs(self.total) >= (1 - KNOWN) * self.size)
                 # One term, or a few, may themselves be remainders.
                 terms = matrix.magnitudes.pull(np.ones(self.upstream.shape))[0]
                 adds_up &= terms >= MANY * largest_finite(matrix.values)
