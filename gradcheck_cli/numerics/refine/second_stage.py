@@ -41,6 +41,7 @@ from gradcheck_cli.numerics.shared_limits import (
     MARGIN,
     OF_A_VALUE,
     OF_MANY_OPERATIONS,
+    OF_SOME_OPERATIONS,
     PATTERN,
 )
 
@@ -348,8 +349,11 @@ def confirm(
             )
             stairs = find_stairs(problem, sampled[which], tread, beyond)
             uneven, further = np.arange(which.size), beyond
-            # As far as x itself, at most; a tread that rounding makes flat may be wider than that.
-            most = np.where(resolution.is_flat[which], RATIO**3, RATIO)
+            # As far as x itself, at most. Treads that rounding makes flat may be wider: their risers are no
+            # taller than some roundings, also of a constant such as the 1 of `log(1 + x)`.
+            rounding = OF_SOME_OPERATIONS * problem.unit[rows[which]] * np.fmax(size[which], 1.0)
+            is_rounded = resolution.is_flat[which] & (stairs.height <= rounding)
+            most = np.where(is_rounded, RATIO**3, RATIO)
             while uneven.size:
                 further *= RATIO
                 is_near = further * tread.high <= most * problem.step_scale[sampled.columns[which]]
