@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from gradcheck_cli.features.cluster import dask_task
+from gradcheck_cli.features.cluster import dask_workers
 from gradcheck_cli.features.cluster.dask_workers import DaskWorkers
 from gradcheck_cli.running.limits import Limits
 from gradcheck_cli.running.run_loop import run_in_workers
@@ -71,7 +71,7 @@ def _workers(cluster):
 
 def _scheduling(cluster, many):
     pid = cluster.scheduler.pid
-    with _instead(dask_task, "check_document"):
+    with _instead(dask_workers, "check_document"):
         run_in_workers(_workers(cluster), many[:100])  # what is done once
         began, here = cluster.seconds(pid), time.process_time()
         wall = seconds_of(lambda: run_in_workers(_workers(cluster), many))
