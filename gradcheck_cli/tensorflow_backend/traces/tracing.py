@@ -144,13 +144,13 @@ def trace_forward(
     )
 
 
-def _trace_reading_outside(trace: Callable[[contextlib.AbstractContextManager[Any]], Traced]) -> Traced:
+def _trace_reading_outside(trace: Callable[[], Traced]) -> Traced:
     """Trace with variables read outside of the bodies of loops and branches, unless they are written to."""
-    with private_state.order_of_variables(lambda _: None):
+    with private_state.order_of_variables(lambda _: None):  # so that a custom gradient's are in one order
         with private_state.read_outside_bodies() as read:
-            traced = trace(contextlib.nullcontext())
+            traced = trace()
         written = {id(resource.handle) for resource in find_written(traced[0])}
-        return traced if written.isdisjoint(map(id, read)) else trace(contextlib.nullcontext())
+        return traced if written.isdisjoint(map(id, read)) else trace()
 
 
 def handles(function: Any, variables: Sequence[Any]) -> list[Any]:
@@ -160,16 +160,19 @@ def handles(function: Any, variables: Sequence[Any]) -> list[Any]:
 
 
 def _trace_once(
-    subject: TraceSubject, context: contextlib.AbstractContextManager[None], *, seed: int
+    subject: TraceSubject,
+    context: contextlib.AbstractContextManager[None] | None = None,
+    *,
+    seed: int,
 ) -> Traced:
-    """Trace the forward in a context."""
+    """Trace the forward, in a context if one is given."""
     bound = subject.bound
     graph_tensors: list[list[Any]] = []
 
     def forward(*tensors: Any) -> list[Any]:
         tf.compat.v1.set_random_seed(seed)  # of this graph alone
         order = private_state.Order(tf.compat.v1.get_default_graph())
-        with context:
+        with context or contextlib.nullcontext():
             outputs = [tf.identity(output) for output in bound.call(*tensors)]
         order.add()
         backprop_starts = outputs if bound.backprop_starts is None else list(bound.backprop_starts())
