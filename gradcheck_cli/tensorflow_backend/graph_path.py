@@ -369,7 +369,7 @@ def _is_assigned_first(op: Any) -> bool:
 
 
 def gradient_variables(graph: Any, inputs: Iterable[Any], outputs: Iterable[Any]) -> list[Any]:
-    """Return the variables that have a gradient from a `tf.custom_gradient` that the outputs depend on.
+    """Return the trainable variables with a gradient from a `tf.custom_gradient` that the outputs depend on.
 
     An argument that variables alone move counts, too: no gradient for an input shows what is returned for it.
     """
@@ -387,7 +387,7 @@ def gradient_variables(graph: Any, inputs: Iterable[Any], outputs: Iterable[Any]
             handles |= {id(tensor) for tensor in still}  # a variable that a body reads
     own = {id(outer) for outer, inner in graph.captures if id(inner) in handles}
     variables |= {id(variable): variable for variable in graph.variables if id(variable.handle) in own}
-    return list(variables.values())
+    return [variable for variable in variables.values() if variable.trainable]
 
 
 def _given_unmoved(graph: Any, node: Any, is_moved: Sequence[bool]) -> set[int]:

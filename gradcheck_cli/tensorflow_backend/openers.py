@@ -17,7 +17,7 @@ from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.optional import describe_missing
 from gradcheck_cli.results import VERSION_CHECK
 from gradcheck_cli.spec.case import Case, InputSpec, Running, version_fits
-from gradcheck_cli.spec.values.moves import variable_value
+from gradcheck_cli.spec.values.moves import keep_structure, variable_value
 from gradcheck_cli.tensorflow_backend import dtypes, users_code
 from gradcheck_cli.tensorflow_backend.binding import flat_tensors
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder
@@ -239,14 +239,14 @@ class CaseOpener:
             limits = flat_tensors.constraints_in_target(
                 Binder(self.case, str, (), built=self.state.built).target()
             )
-            weights.found = [
-                (
-                    resource,
-                    own.get(id(resource.handle))
-                    or flat_tensors.as_input(self.case, f"weight {index}", resource, limits),
-                )
-                for index, resource in enumerate(op.weights)
-            ]
+            trainable = {id(variable.handle) for variable in op.trainable}
+            weights.found = []
+            for index, resource in enumerate(op.weights):
+                tensor = own.get(id(resource.handle))
+                if tensor is None:
+                    tensor = flat_tensors.as_input(self.case, f"weight {index}", resource, limits)
+                    tensor = tensor if id(resource.handle) in trainable else keep_structure(tensor)
+                weights.found.append((resource, tensor))
         return weights.found
 
     @contextlib.contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -60,6 +61,25 @@ def value_beside(case: Case, tensor: InputSpec, sample: int) -> Array:
         return value
     moved = move(case, tensor, value, MOVED, _direction(sample))
     return _structure(value)[1](moved) if sample <= MOVED_ALIKE else moved
+
+
+def keep_structure(tensor: InputSpec) -> InputSpec:
+    """Return a weight that nobody trains, such as a fixed adjacency, with what it is beside numbers kept.
+
+    Of a symmetric matrix rows and columns turn together: orthogonal, or with rows that sum to 0, it stays so.
+    A mask stays as it is: its zeros show what forgets it. A running average's ones or identity is none.
+    """
+    value: Array = np.asarray(tensor.source.arguments["value"])
+    is_square = value.ndim > 1 and value.shape[-1] == value.shape[-2]
+    is_diagonal = is_square and not (value * (1 - np.eye(value.shape[-1]))).any()
+    turned = value
+    if is_diagonal or not 1 < np.count_nonzero(value) < value.size or not np.isin(value, (0, 1)).all():
+        is_symmetric = is_square and not is_diagonal and np.allclose(value, np.swapaxes(value, -1, -2), _NEAR)
+        turned = np.roll(value, 1, (-2, -1)) if is_symmetric and np.ptp(value) else None
+    restore = _structure(value)[1] if turned is None else lambda _: turned
+    return replace(
+        tensor, source=replace(tensor.source, arguments={"constraint": restore, **tensor.source.arguments})
+    )
 
 
 def _direction(sample: int) -> int:
