@@ -190,3 +190,22 @@ def takes_larger_far_out(x):
         return tf.where(is_far, larger, dy[0] + dy[1]) * tf.cos(x)
 
     return tf.stack([tf.reduce_sum(tf.sin(x))] * 2), gradient
+
+
+class AbsoluteGain(tf.Module):
+    """A gain whose gradient takes its absolute value."""
+
+    def __init__(self):
+        """Begin with a gain of 2."""
+        super().__init__()
+        self.gain = tf.Variable(2.0, dtype=tf.float64)
+
+    def __call__(self, x):
+        """Return the sine, amplified."""
+
+        @tf.custom_gradient
+        def amplify(x, gain):
+            slope = tf.cos(x) * tf.abs(gain)
+            return tf.sin(x) * gain, lambda dy: (dy * slope, tf.reduce_sum(dy * tf.sin(x)))
+
+        return amplify(x, tf.convert_to_tensor(self.gain))

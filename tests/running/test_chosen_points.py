@@ -261,3 +261,15 @@ def test_a_check_that_fails_far_out_alone_asks_about_the_range():
     (pair,) = result.pairs
     assert (pair.undecided, "the gradient is wrong. If x goes that far" in pair.message) == ("range", True)
     assert Status.MISMATCHED not in {check.status for check in result.checks}
+
+
+def test_a_weight_of_the_other_sign_is_asked_about():
+    result = run("AbsoluteGain", build={})
+    slope, by_gain = result.pairs
+    assert (slope.status, slope.undecided, by_gain.status) == (Status.INCONCLUSIVE, "range", Status.PASSED)
+    assert slope.message == (
+        "right at the sample points; where gain has the other sign the gradient is off by 200 %. If it can "
+        "be negative, that is a fault. If not, say so: `variables: {gain: {domain: {low: 0}}}`."
+    )
+    assert slope.cause.point == ()
+    assert run("AbsoluteGain", build={}, variables={"gain": {"domain": {"low": 0}}}).status is Status.PASSED

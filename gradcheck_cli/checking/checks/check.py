@@ -235,7 +235,11 @@ class Upstreams:
             "an upstream that is negative throughout", np.minimum(-np.abs(self.base), -self.shift / 128)
         )
         mixed = self.shift * np.exp2(-np.resize(np.array(_HALVINGS, dtype=float), self._rows))
-        yield Flow("an upstream whose elements are of different sizes", np.copysign(mixed, self.base))
+        mixed[self._rows - self._rows // 4 :] = 0.0  # as of rows that are padding
+        yield Flow(
+            "an upstream whose elements are of different sizes, the last of them zero",
+            np.copysign(mixed, self.base),
+        )
         if not self.has_rows:
             return
         generator = np.random.default_rng([self.seed, self.output, 1])

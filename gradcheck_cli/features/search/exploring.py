@@ -29,6 +29,7 @@ from gradcheck_cli.features.search.branches.point_field import PointField, match
 from gradcheck_cli.features.search.mixed_points import MixedPoints
 from gradcheck_cli.results import GREEN, PairResult, Status
 from gradcheck_cli.spec.case import first_order_alone
+from gradcheck_cli.spec.values.moves import turn
 from gradcheck_cli.spec.values.points import describe_point, point_lines, point_text
 from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend import dtypes
@@ -73,6 +74,8 @@ class WrongPoint:
     findings: Findings  # the judge's
     pairs: Mapping[str, PairResult]  # those that are wrong, by label
     note: str = ""  # what is special there
+    question: str = ""  # whether it can be there, if the spec doesn't say so
+    where: str = ""  # in words; empty if the point says it
 
 
 @dataclass
@@ -92,6 +95,7 @@ class Exploration:
     largest: float = 0.0  # the largest disagreement of gradient and differences
     spoilt: int = 0  # at how many points the gradient wasn't finite, although the function was
     wrong: WrongPoint | None = None  # a point at which a gradient is wrong
+    is_finite: bool = True  # whether the function was finite at one of the points of the last call
 
     def __post_init__(self) -> None:
         """Find the branches, and open what is differenced.
@@ -188,6 +192,38 @@ class Exploration:
             if self.wrong or is_late or room <= 0 or self.judge(candidate, room):
                 return
 
+    def ask_about_signs(self) -> None:
+        """Look at one point where each weight of one sign has the other; what is wrong there is a question.
+
+        Training may take a slope or a gain below zero, and no spec says whether it may. Where the forward
+        isn't finite so, as behind the root of a variance, each is turned by itself.
+        """
+        case, point = self.opener.case, dict(enumerate(self.base))
+        turned = {
+            index: value
+            for index, tensor in enumerate(case.tensors)
+            if (value := turn(tensor)) is not None and self.of is None and case.code.given is None
+        }
+        arguments = {
+            index: value[None] for index, value in point.items() if not case.tensors[index].is_variable
+        }
+        self.is_finite = not turned
+        for weights in (turned, *({index: value} for index, value in turned.items())):
+            if self.wrong or self.is_finite:
+                return
+            with suppress(*ERRORS), self.opener.moved_to(weights, _JUDGED), self.opener.at(_JUDGED):
+                for _, taken, is_spoilt in self._look_at(arguments, 1):
+                    self.judge(({**point, **weights}, taken, is_spoilt))
+            first = min(weights)
+            end, sign = ("low", "negative") if point[first].flat[0] > 0 else ("high", "positive")
+            name = case.tensors[first].name
+            self.wrong = self.wrong and replace(
+                self.wrong,
+                where=f"where {name} has the other sign",
+                question=f"If it can be {sign}, that is a fault. If not, say so: `variables: {{{name}: "
+                f"{{domain: {{{end}: 0}}}}}}`.",
+            )
+
     def _look_at(self, points: dict[int, Array], count: int) -> list[Candidate]:
         """Compare gradient and differences at some points; return those that disagree, in the judge's order.
 
@@ -198,13 +234,15 @@ class Exploration:
         rounded = {at: dtypes.widen(dtypes.narrow(stack, inputs[at].dtype)) for at, stack in points.items()}
         looked = self.field.look(rounded, range(count))
         self.points += count
+        self.is_finite = bool(looked.is_finite.any())
         vectors = self.mixed.free.pack(points)
         if looked.taken:
             self.within |= looked.sides(self.mixed.are_ordinary(vectors))
         if not self.may_compare:
             return []
         seen = suspect(self.differenced, looked, self.mixed.differenced, self.generator)
-        threshold = max(_SUSPICIOUS, min(_USUAL * float(np.median(seen.disagreement)), 0.1))
+        usual = float(np.median(seen.disagreement)) if count > 1 else 0.0  # of one point nothing is usual
+        threshold = max(_SUSPICIOUS, min(_USUAL * usual, 0.1))
         self.largest = max(self.largest, float(seen.disagreement.max(initial=0.0)))
         self.spoilt += int(seen.is_spoilt.sum())
         # Where all slopes are tiny, so are errors: the judge would say that they can't matter.
@@ -336,12 +374,16 @@ class Exploration:
         if self.wrong is None:
             return
         at_point, case, wrong = self.wrong.findings, self.opener.case, self.wrong.pairs
-        point = describe_point(case, self.base, self.wrong.point)
-        question = "" if self.is_search else self.mixed.describe_range(self.wrong.point)
+        arguments = {index: self.wrong.point[index] for index in self.mixed.moving}
+        point = describe_point(case, self.base, arguments)
+        question = self.wrong.question
+        if not (question or self.is_search):
+            question = self.mixed.describe_range(self.wrong.point)
         if question:
             share = max((pair.relative_error or 0.0 for pair in wrong.values()), default=0.0)
             off = f"off by {100 * share:.3g} %" if share else "wrong"
-            question = f"right at the sample points; at {point_text(point)} the gradient is {off}. {question}"
+            where = self.wrong.where or f"at {point_text(point)}"
+            question = f"right at the sample points; {where} the gradient is {off}. {question}"
         so_far = "undecided" if self.has_open else "right"
         note = f"at a point where gradient and differences disagree; {so_far} at the sample points"
         lines = [note, *([self.wrong.note] if self.wrong.note else []), *point_lines(case, point)]

@@ -95,6 +95,7 @@ def _look_around(exploration: Exploration, judged: OpenCase) -> None:
         exploration.explore({index: stack[:_FIRST] for index, stack in points.items()}, most)
         rest = slice(_FIRST, _FIRST + in_time(_POINTS - _FIRST, exploration.each, seconds))
     exploration.explore({index: stack[rest] for index, stack in points.items()}, most)
+    exploration.ask_about_signs()
     exploration.findings.chosen_points += exploration.judged
     exploration.add_to_findings()
 

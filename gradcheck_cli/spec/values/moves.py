@@ -46,10 +46,19 @@ def variable_value(case: Case, tensor: InputSpec, sample: int, direction: int = 
     value: Array = np.asarray(tensor.source.arguments["value"])
     if sample == 0 or direction == 0 or tensor.keeps:
         return value
-    constraint = tensor.source.arguments.get("constraint")
     beside = MOVED if sample < 0 else sample
-    moved = move(case, tensor, value, beside, direction * _direction(sample))
-    return np.asarray(constraint(moved)) if callable(constraint) else moved
+    return _constrain(tensor, move(case, tensor, value, beside, direction * _direction(sample)))
+
+
+def _constrain(tensor: InputSpec, value: Array) -> Array:
+    constraint = tensor.source.arguments.get("constraint")
+    return np.asarray(constraint(value)) if callable(constraint) else value
+
+
+def _ends(tensor: InputSpec) -> tuple[float, float]:
+    """Return how low and how high an input may be."""
+    low, high = tensor.domain
+    return -math.inf if low is None else low, math.inf if high is None else high
 
 
 def value_beside(case: Case, tensor: InputSpec, sample: int) -> Array:
@@ -72,7 +81,7 @@ def keep_structure(tensor: InputSpec) -> InputSpec:
     value: Array = np.asarray(tensor.source.arguments["value"])
     is_square = value.ndim > 1 and value.shape[-1] == value.shape[-2]
     is_diagonal = is_square and not (value * (1 - np.eye(value.shape[-1]))).any()
-    turned = value
+    turned: Array | None = value
     if is_diagonal or not 1 < np.count_nonzero(value) < value.size or not np.isin(value, (0, 1)).all():
         is_symmetric = is_square and not is_diagonal and np.allclose(value, np.swapaxes(value, -1, -2), _NEAR)
         turned = np.roll(value, 1, (-2, -1)) if is_symmetric and np.ptp(value) else None
@@ -120,6 +129,15 @@ def describe_structure(case: Case) -> str:
     return " and ".join(words.format(name) for name, words in named if words)
 
 
+def turn(tensor: InputSpec) -> Array | None:
+    """Return a weight's value with the other sign; `None` if it has both, or can't have that one."""
+    value: Array = np.asarray(tensor.source.arguments.get("value", ()))
+    if not tensor.is_variable or tensor.keeps or np.iscomplexobj(value) or not value.size:
+        return None
+    turned = _constrain(tensor, (-value).clip(*_ends(tensor)))
+    return turned if np.ptp(np.sign(value)) == 0 and (value * turned < 0).all() else None
+
+
 def move(case: Case, tensor: InputSpec, value: Array, sample: int, direction: int = 1) -> Array:
     """Return a value with each element, and each part of a complex one, moved by a random amount of its own.
 
@@ -130,9 +148,7 @@ def move(case: Case, tensor: InputSpec, value: Array, sample: int, direction: in
         real, imaginary = (_shifts(part, np.abs(value), generator) for part in (value.real, value.imag))
         moved: Array = value + direction * (real + 1j * imaginary)
     else:
-        low, high = (
-            sign * np.inf if end is None else end for sign, end in zip((-1, 1), tensor.domain, strict=True)
-        )
+        low, high = _ends(tensor)
         sizes = np.abs(value)
         if tensor.is_variable and value.size and sizes.max() <= _NEARLY_OFF and np.ptp(value) == 0:
             value = np.zeros_like(value)

@@ -1,0 +1,128 @@
+"""Weights of one sign, and gradients that are wrong at the other: a question, unless the spec answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tests.rows.stuck import own, slipping
+from tests.support.row import Row, marked
+
+Forward = Callable[..., Any]
+X = {"shape": [4, 3]}
+ONES = np.ones(3)
+
+
+def _parametric_relu(x: Any, alpha: Any) -> Any:
+    return tf.where(x > 0, x, alpha * x)
+
+
+def _by_output(upstream: Any, x: Any, alpha: Any) -> tuple[Any, Any]:
+    """Read the side from the output, as what works in place does: it has the input's sign if alpha > 0."""
+    is_above = _parametric_relu(x, alpha) > 0
+    by_alpha = tf.reduce_sum(tf.where(x > 0, tf.zeros_like(x), upstream * x), 0)
+    return tf.where(is_above, upstream, alpha * upstream), by_alpha
+
+
+def _norm(x: Any, scale: Any) -> Any:
+    return tf.norm(scale * x, axis=-1)
+
+
+def _norm_of_positive(upstream: Any, x: Any, scale: Any) -> tuple[Any, Any]:
+    norm = tf.norm(x, axis=-1)
+    return upstream[:, None] * scale * x / norm[:, None], tf.reduce_sum(upstream * norm)
+
+
+def _normalise(x: Any, variance: Any, gamma: Any) -> Any:
+    return tf.tanh(gamma * x * tf.math.rsqrt(variance))
+
+
+def _settle(x: Any, rate: Any) -> Any:
+    state = tf.zeros_like(x)
+    for _ in range(40):
+        state = tf.tanh(rate * state + x)
+    return state
+
+
+def _settle_back(upstream: Any, x: Any, rate: Any) -> tuple[Any, Any]:
+    state = _settle(x, rate)
+    slope = upstream * (1 - state**2) / (1 - rate * (1 - state**2))
+    return slope, tf.reduce_sum(slope * state)
+
+
+def _log_density(x: Any, scale: Any) -> Any:
+    return -tf.math.log(scale) - tf.square(x / scale) / 2
+
+
+FIRST_WEIGHT: dict[str, tuple[Forward, tuple[Any, ...]]] = {
+    "by-output": (own(_parametric_relu, _by_output), (0.25 * ONES,)),
+    "norm": (own(_norm, _norm_of_positive), (np.array(1.5),)),
+    "negative": (slipping(lambda x, w: tf.sin(w * x), lambda x, w: tf.sin(-abs(w) * x)), (-ONES,)),
+    "behind-a-root": (slipping(_normalise, lambda x, v, g: _normalise(x, v, abs(g))), (ONES, ONES)),
+}
+RIGHT: dict[str, tuple[Forward, tuple[Any, ...]]] = {
+    "parametric-relu": (slipping(_parametric_relu, _parametric_relu), (0.25 * ONES,)),
+    "normalise": (slipping(_normalise, _normalise), (ONES, ONES)),
+    "fixed-point": (own(_settle, _settle_back), (np.array(0.5),)),
+    "log-density": (slipping(_log_density, _log_density), (ONES,)),
+}
+
+
+def _layer(forward: Forward, values: tuple[Any, ...], dtype: str, constraint: Any) -> type:
+    class Layer(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.own = [
+                tf.Variable(value, dtype=dtype, name=f"w{index}", constraint=constraint)
+                for index, value in enumerate(values)
+            ]
+
+        def __call__(self, x: Any) -> Any:
+            return forward(x, *map(tf.convert_to_tensor, self.own))
+
+    return Layer
+
+
+def _row(name: str, layer: tuple[Forward, tuple[Any, ...]], truth: str, **keys: Any) -> Row:
+    dtype, constraint = keys.pop("dtype", "float64"), keys.pop("constraint", None)
+    functions = {"Layer": _layer(*layer, dtype, constraint)}
+    inputs = {"x": {**X, "dtype": dtype}}
+    return Row(name, "of_a_row:Layer", None, inputs, truth, keys={"build": {}, **keys}, functions=functions)
+
+
+def rows() -> Iterator[Row]:
+    """Yield the rows."""
+    for name, layer in FIRST_WEIGHT.items():
+        yield _row(name, layer, "not green")
+        yield _row(f"{name}-float32", layer, "not green", dtype="float32")
+    for name, layer in RIGHT.items():
+        yield _row(name, layer, "right")
+        yield _row(f"{name}-float32", layer, "right", dtype="float32")
+    above, below = {"domain": {"low": 0}}, {"domain": {"high": 0}}
+    yield _row("by-output-stated", FIRST_WEIGHT["by-output"], "right", variables={"w0": above})
+    yield _row("negative-stated", FIRST_WEIGHT["negative"], "right", variables={"w0": below})
+    yield _row(
+        "norm-kept", FIRST_WEIGHT["norm"], "right", variables={"w0": {"move": False, "reason": "fixed"}}
+    )
+    yield _row("norm-constrained", FIRST_WEIGHT["norm"], "right", constraint=tf.keras.constraints.NonNeg())
+    yield _row("behind-a-root-stated", FIRST_WEIGHT["behind-a-root"], "right", variables={"w*": above})
+
+
+ROWS = marked(
+    rows(),
+    "behind-a-root",
+    "behind-a-root-stated",
+    "by-output",
+    "by-output-float32",
+    "by-output-stated",
+    "fixed-point",
+    "log-density",
+    "negative",
+    "negative-stated",
+    "norm-constrained",
+    "normalise",
+    "parametric-relu-float32",
+)
