@@ -53,6 +53,7 @@ from gradcheck_cli.spec.values.moves import (
     MOVED_ALIKE,
     MOVED_BACK,
     MOVED_BACK_ALIKE,
+    SYMMETRIC,
     describe_structure,
     describe_values,
     is_single_zero,
@@ -321,6 +322,7 @@ def _open_at(opener: Opener[Op], sample: int, first: Op, stack: contextlib.ExitS
 
 
 _REMEDY = "if a value must not go there, say so: a `domain`"
+_IF_SYMMETRIC = "If the matrix always is, say `symmetric: true`. If not, the gradient is wrong."
 _REMEDY_OF_SPEC = ", or `move: false` with a reason"
 
 
@@ -349,7 +351,7 @@ def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Finding
         for index, tensor in enumerate(case.tensors)
         if not (tensor.is_variable or tensor.upstream_of)
     }
-    written = describe_point(case, first.point, in_spec)
+    written, structure = describe_point(case, first.point, in_spec), describe_structure(case)
     where = f"right at the values given; wrong at {describe_values(case, point) or 'other draws'}"
     pairs = []
     for pair in findings.pairs:
@@ -357,8 +359,11 @@ def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Finding
         is_open = pair.status is Status.PASSED or pair.undecided == "all_zero"
         if not is_open or pair.label not in wrong or (rule is not None and rule.expect not in ("", "pass")):
             pairs.append(pair)
+        elif pair.label in excused and SYMMETRIC in structure and case.code.given is None:
+            question = f"right where {structure}, wrong beside. {_IF_SYMMETRIC}"
+            pairs.append(replace(pair, status=Status.INCONCLUSIVE, undecided="range", message=question))
         elif pair.label in excused:
-            pairs.append(replace(pair, note=pair.note or f"where {describe_structure(case)}"))
+            pairs.append(replace(pair, note=pair.note or f"where {structure}"))
         else:
             pairs.append(
                 with_notes(wrong[pair.label], pair, where, remedy, *point_lines(case, written), point=written)

@@ -208,6 +208,13 @@ STATED_RIGHT: dict[str, tuple[Forward, dict[str, Any]]] = {
         ),
         {"logits": MATRIX, "labels": stated(LABELS)},
     ),
+    "channels-first": (
+        own(
+            lambda z, p: -tf.reduce_sum(p * tf.nn.log_softmax(z, 1), 1),
+            lambda u, z, p: (u[:, None] * (tf.nn.softmax(z, 1) - p), -u[:, None] * tf.nn.log_softmax(z, 1)),
+        ),
+        {"logits": {"shape": [1, 2, 3]}, "labels": stated([[[0.2, 1.0, 0.7], [0.8, 0.0, 0.3]]])},
+    ),
     "tensorflows-cross-entropy": (
         lambda z, p: tf.nn.softmax_cross_entropy_with_logits(p, z),
         {"logits": MATRIX, "labels": stated(LABELS)},
@@ -264,6 +271,7 @@ STATED_RIGHT: dict[str, tuple[Forward, dict[str, Any]]] = {
     "equal-rows": (tf.nn.softmax, {"x": stated([[1.0, 2.0, 3.0]] * 2)}),
     "huge-bias": (lambda x, b: tf.nn.softmax(x + b), {"x": DRAWN, "b": stated([0.0, 0.0, -1e9])}),
 }
+_NOT_TRANSPOSED = own(lambda x, w: x @ w, lambda u, x, w: (u @ w, tf.transpose(x) @ u))
 # Right at the values given, and wrong as soon as these are others.
 STATED_WRONG: dict[str, tuple[Forward, dict[str, Any]]] = {
     "slope-forgotten": (
@@ -371,6 +379,9 @@ def rows() -> Iterator[Row]:
             yield Row(f"stated-{name}", function, None, inputs, truth)
             if name in {"slope-forgotten", "zeros", "identity-not-transposed", "solve"}:
                 yield Row(f"stated-{name}-eager", function, None, inputs, truth, keys={"modes": ["eager"]})
+    for truth, keys in (("not green", {}), ("right", {"symmetric": True})):
+        inputs = {"x": MATRIX, "w": stated(POSITIVE, **keys)}
+        yield Row(f"stated-symmetric-{truth.replace(' ', '-')}", _NOT_TRANSPOSED, None, inputs, truth)
     for name, (_, initial) in LAYERS.items():
         for dtype, keys in (("float64", {}), ("float32", {}), ("float32", {"modes": ["eager"]})):
             yield _layers(name, None, "right", keys, dtype)
@@ -421,6 +432,7 @@ ROWS = marked(
     "soft-threshold-w0-forgotten-float32-graph",
     "stated-absolute-weights",
     "stated-both-at-zero",
+    "stated-channels-first",
     "stated-complex",
     "stated-cross-entropy",
     "stated-determinant",
@@ -456,6 +468,8 @@ ROWS = marked(
     "stated-solve",
     "stated-solve-eager",
     "stated-symmetric-but-drawn-apart",
+    "stated-symmetric-not-green",
+    "stated-symmetric-right",
     "stated-temperature-forgotten",
     "stated-tensorflows-cross-entropy",
     "stated-turn",

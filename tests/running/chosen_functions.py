@@ -209,3 +209,9 @@ class AbsoluteGain(tf.Module):
             return tf.sin(x) * gain, lambda dy: (dy * slope, tf.reduce_sum(dy * tf.sin(x)))
 
         return amplify(x, tf.convert_to_tensor(self.gain))
+
+
+@tf.custom_gradient
+def not_transposed(x, w):
+    """Right where `w` is symmetric."""
+    return x @ w, lambda dy: (dy @ w, tf.transpose(x) @ dy)

@@ -273,3 +273,16 @@ def test_a_weight_of_the_other_sign_is_asked_about():
     )
     assert slope.cause.point == ()
     assert run("AbsoluteGain", build={}, variables={"gain": {"domain": {"low": 0}}}).status is Status.PASSED
+
+
+def test_what_only_a_symmetric_matrix_excuses_is_asked_about():
+    w = {"value": [[2.0, 0.5], [0.5, 1.0]]}
+    result = run("not_transposed", inputs={"x": {"shape": [3, 2]}, "w": w})
+    by_x, by_w = result.pairs
+    assert (by_x.status, by_x.undecided, by_w.status) == (Status.INCONCLUSIVE, "range", Status.PASSED)
+    assert by_x.message == (
+        "right where w is symmetric, wrong beside. If the matrix always is, say `symmetric: true`. If not, the "
+        "gradient is wrong."
+    )
+    stated = run("not_transposed", inputs={"x": {"shape": [3, 2]}, "w": {**w, "symmetric": True}})
+    assert stated.status is Status.PASSED

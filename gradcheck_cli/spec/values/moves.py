@@ -31,6 +31,7 @@ _NEARLY_OFF = 1e-3
 # The size that counts for a zero: it moves by 0.3 at most. In a matrix it is at most that of LeCun's initial
 # values, one over the root of the fan-in, so that a large product of moved zeros keeps the size of its input.
 _OF_ZERO = 0.6
+SYMMETRIC = "is symmetric"  # a spec can say so of an input
 _SHOWN = 3  # numbers of an input, and inputs, that a message shows
 _NEAR = 1e-6  # how exactly a stated structure holds: values are often written with seven digits
 
@@ -181,14 +182,17 @@ def _structure(value: Array) -> tuple[str, Restore]:
     transposed = np.conj(np.swapaxes(value, -1, -2)) if is_square else value
     is_symmetric = is_square and np.allclose(value, transposed, _NEAR) and np.ptp(np.abs(value)) > 0
     identity = np.eye(value.shape[-1] if is_square else 0)  # of a long vector it has no room
-    lengths = np.linalg.norm(value, axis=-1)
-    structures = (
-        (
-            is_real and (value >= 0).all() and np.allclose(value.sum(-1), 1, _NEAR),
-            "each row of {} sums to 1",
-            _sum_to_one,
+    lengths, is_share = np.linalg.norm(value, axis=-1), is_real and (value >= 0).all()
+    structures: tuple[tuple[Any, str, Restore], ...] = (
+        *(
+            (
+                is_share and np.allclose(value.sum(axis), 1, _NEAR),
+                "sums of {} are 1",
+                partial(_sum_to_one, axis),
+            )
+            for axis in (-1, *range(value.ndim - 1), None)
         ),
-        (is_symmetric and (value * (1 - identity)).any(), "{} is symmetric", mirror),
+        (is_symmetric and (value * (1 - identity)).any(), f"{{}} {SYMMETRIC}", mirror),
         (
             is_square and np.allclose(value @ transposed, identity, atol=_NEAR),
             "{} is orthogonal",
@@ -204,8 +208,8 @@ def _as_it_is(moved: Array) -> Array:
     return moved
 
 
-def _sum_to_one(moved: Array) -> Array:
-    return np.asarray(np.abs(moved) / np.abs(moved).sum(axis=-1, keepdims=True))
+def _sum_to_one(axis: int | None, moved: Array) -> Array:
+    return np.asarray(np.abs(moved) / np.abs(moved).sum(axis=axis, keepdims=True))
 
 
 def _have_length_one(moved: Array) -> Array:
