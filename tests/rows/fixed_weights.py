@@ -77,9 +77,9 @@ def _layer(forward: Forward, value: Any, *, trainable: bool) -> type:
     return Layer
 
 
-def _row(name: str, forward: Forward, value: Any, truth: str, *, trainable: bool = False) -> Row:
+def _row(name: str, forward: Forward, value: Any, truth: str, *, trainable: bool = False, **keys: Any) -> Row:
     functions = {"Layer": _layer(forward, value, trainable=trainable)}
-    return Row(name, "of_a_row:Layer", None, X, truth, keys={"build": {}}, functions=functions)
+    return Row(name, "of_a_row:Layer", None, X, truth, keys={"build": {}, **keys}, functions=functions)
 
 
 def rows() -> Iterator[Row]:
@@ -87,6 +87,7 @@ def rows() -> Iterator[Row]:
     for truth, table in (("right", RIGHT), ("wrong", WRONG)):
         for name, (forward, value) in table.items():
             yield _row(name, forward, value, truth)
+            yield _row(f"{name}-eager", forward, value, truth, modes=["eager"])
     # What is trained doesn't stay what it was.
     for name in ("adjacency", "turn", "prior"):
         yield _row(f"{name}-trained", *RIGHT[name], "wrong", trainable=True)
@@ -105,5 +106,6 @@ ROWS = marked(
     "turn",
     "unit-axis",
     "variance",
+    "variance-eager",
     "whitening-not-transposed",
 )

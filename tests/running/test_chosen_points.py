@@ -281,8 +281,8 @@ def test_what_only_a_symmetric_matrix_excuses_is_asked_about():
     by_x, by_w = result.pairs
     assert (by_x.status, by_x.undecided, by_w.status) == (Status.INCONCLUSIVE, "range", Status.PASSED)
     assert by_x.message == (
-        "right where w is symmetric, wrong beside. If the matrix always is, say `symmetric: true`. If not, the "
-        "gradient is wrong."
+        "right where w is symmetric, wrong beside. If the matrix always is, say `symmetric: true`. If not, "
+        "the gradient is wrong."
     )
     stated = run("not_transposed", inputs={"x": {"shape": [3, 2]}, "w": {**w, "symmetric": True}})
     assert stated.status is Status.PASSED

@@ -559,13 +559,12 @@ class EagerOperation(OpenedOperation):
 
     @property
     def weights(self) -> list[Resource]:
-        """The trainable variables that the forward uses and doesn't write to."""
-        written = self.written_before_read
-        return [
-            Resource(variable.handle, (variable.dtype,))
-            for variable in self.trainable
-            if id(variable.handle) not in written
-        ]
+        """The variables that the forward uses and doesn't write to; a trace alone shows untrained ones."""
+        written, trace = self.written_before_read, self.called.trace
+        used = [Resource(variable.handle, (variable.dtype,)) for variable in self.trainable]
+        used += [] if trace is None else trace.weights
+        by_handle = {id(resource.handle): resource for resource in used}
+        return [resource for handle, resource in by_handle.items() if handle not in written]
 
     @property
     def written_before_read(self) -> set[int]:
