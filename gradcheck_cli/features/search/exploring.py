@@ -26,7 +26,7 @@ from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.features.search.branches.graph_branches import Side
 from gradcheck_cli.features.search.branches.point_field import PointField, matches, name_of, suspect
-from gradcheck_cli.features.search.mixed_points import MixedPoints
+from gradcheck_cli.features.search.mixed_points import CLOSE, MixedPoints
 from gradcheck_cli.results import GREEN, PairResult, Status
 from gradcheck_cli.spec.case import first_order_alone
 from gradcheck_cli.spec.values.moves import turn
@@ -34,6 +34,7 @@ from gradcheck_cli.spec.values.points import describe_point, point_lines, point_
 from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.openers import CaseOpener
+from gradcheck_cli.visible import join_first
 
 Array = np.ndarray[Any, Any]
 Point = Mapping[int, Array]
@@ -41,9 +42,9 @@ Point = Mapping[int, Array]
 _SUSPICIOUS = 3e-5  # the least relative disagreement of gradient and differences that is judged
 _USUAL = 30.0  # times their disagreement at most points, where all is right
 _JUDGED = 10**9  # where the indices of judged points start
-_CLOSE = 1e-3  # spreads: two values that near may be at a tie as far as differences show
 _SPECIALS = 64  # values, the general ones first
 _NEARER = 24  # points that are judged to find one nearer to the sample point
+_NAMED = 3  # weights in a question
 _HALVINGS = 10  # of the distance that is left then, to 1 per mille of it
 _DIGITS = (0, 1, 2, 3, 6)  # decimals, the simplest first
 # What the judge may evaluate until a gradient is wrong, in points: so many times what the case's own check
@@ -74,6 +75,7 @@ class WrongPoint:
     findings: Findings  # the judge's
     pairs: Mapping[str, PairResult]  # those that are wrong, by label
     note: str = ""  # what is special there
+    is_alone: bool = False  # whether all is right as soon as its values move
     question: str = ""  # whether it can be there, if the spec doesn't say so
     where: str = ""  # in words; empty if the point says it
 
@@ -168,8 +170,7 @@ class Exploration:
 
     def make_points(self, count: int, batch: int) -> dict[int, Array]:
         """Return a batch of mixed points, (B, *shape) by the input's index, in any order."""
-        numbers = dict.fromkeys([*self.mixed.specials, *self.field.constants])
-        self.mixed.specials = tuple(numbers)[:_SPECIALS]
+        self.mixed.add_specials(self.field.constants, _SPECIALS)
         return self.mixed.make(count, batch)
 
     def explore(self, points: dict[int, Array], most: int) -> None:
@@ -216,12 +217,12 @@ class Exploration:
                     self.judge(({**point, **weights}, taken, is_spoilt))
             first = min(weights)
             end, sign = ("low", "negative") if point[first].flat[0] > 0 else ("high", "positive")
-            name = case.tensors[first].name
+            names = [case.tensors[index].name for index in sorted(weights)]
             self.wrong = self.wrong and replace(
                 self.wrong,
-                where=f"where {name} has the other sign",
-                question=f"If it can be {sign}, that is a fault. If not, say so: `variables: {{{name}: "
-                f"{{domain: {{{end}: 0}}}}}}`.",
+                where=f"with the other sign of {join_first(names, _NAMED)}",
+                question=f"If {names[0]} can be {sign}, that is a fault. If not, say so: `variables: "
+                f"{{{names[0]}: {{domain: {{{end}: 0}}}}}}`.",
             )
 
     def _look_at(self, points: dict[int, Array], count: int) -> list[Candidate]:
@@ -255,7 +256,7 @@ class Exploration:
             seen.disagreement[:] = 0.0
         rows = np.flatnonzero(disagrees)
         own = vectors[rows]
-        may_have_kink = seen.is_bent[rows] | self.mixed.are_special(own, _CLOSE)
+        may_have_kink = seen.is_bent[rows] | self.mixed.are_special(own, CLOSE)
         is_far = (self.mixed.draw_near(own) != own).any(axis=1)  # beyond, it may be a question
         ranked = np.lexsort((-seen.disagreement[rows], ~seen.is_spoilt[rows], is_far))
         queues = (rows[ranked[may_have_kink[ranked] == kink]] for kink in (False, True))
@@ -283,9 +284,10 @@ class Exploration:
         is_wrong = bool(at_point.pairs or failed_checks(at_point.findings, self.findings))
         if is_wrong and not self._is_excused(taken, at_point):
             self.wrong = self._move(at_point)
-            special = self.mixed.describe_specials(self.wrong.point)
-            if special and not self._is_wrong_beside(self.wrong):
-                self.wrong = replace(self.wrong, note=_ONLY_WHERE.format(special))
+            if self.mixed.free.size and not self._is_wrong_beside(self.wrong):
+                special = self.mixed.describe_specials(self.wrong.point)
+                note = _ONLY_WHERE.format(special) if special else ""
+                self.wrong = replace(self.wrong, note=note, is_alone=True)
         statuses = {pair.status for pair in at_point.findings.pairs}
         if self.wrong or (not at_point.pairs and Status.PASSED in statuses and statuses <= RIGHT):
             self.field.seen |= taken
@@ -359,7 +361,7 @@ class Exploration:
         written = self.opener.written_ops(self.first, output, input_index)
         return written is not None and not written
 
-    def _is_wrong_beside(self, at_point: WrongPoint, spreads: float = _CLOSE) -> bool:
+    def _is_wrong_beside(self, at_point: WrongPoint, spreads: float = CLOSE) -> bool:
         """Whether the same pairs are wrong beside a point, by up to this many spreads in each component."""
         free = self.mixed.free
         here = free.vector(at_point.point)[None]
@@ -375,10 +377,9 @@ class Exploration:
             return
         at_point, case, wrong = self.wrong.findings, self.opener.case, self.wrong.pairs
         arguments = {index: self.wrong.point[index] for index in self.mixed.moving}
-        point = describe_point(case, self.base, arguments)
-        question = self.wrong.question
+        point, question = describe_point(case, self.base, arguments), self.wrong.question
         if not (question or self.is_search):
-            question = self.mixed.describe_range(self.wrong.point)
+            question = self.mixed.describe_range(self.wrong.point, self.base if self.wrong.is_alone else ())
         if question:
             share = max((pair.relative_error or 0.0 for pair in wrong.values()), default=0.0)
             off = f"off by {100 * share:.3g} %" if share else "wrong"
