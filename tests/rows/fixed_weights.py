@@ -34,6 +34,10 @@ def _reflect_unit(upstream: Any, _: Any, axis: Any) -> tuple[Any, None]:
     return upstream - 2 * tf.reduce_sum(upstream * axis, -1, keepdims=True) * axis, None
 
 
+def _blur(x: Any, kernel: Any) -> Any:
+    return tf.nn.conv1d(x[..., None], kernel[:, None, None], 1, "SAME")[..., 0]
+
+
 # The gradient of each is right for what its variable is.
 RIGHT: dict[str, tuple[Forward, Any]] = {
     "adjacency": (own(lambda x, a: a @ x, lambda u, _, a: (a @ u, None)), ADJACENCY),
@@ -46,6 +50,7 @@ RIGHT: dict[str, tuple[Forward, Any]] = {
     "unit-axis": (own(_reflect, _reflect_unit), AXIS),
     "prior": (own(_cross_entropy, lambda u, x, p: (u[:, None] * (tf.nn.softmax(x) - p), None)), PRIOR),
     "mask": (own(lambda x, m: x * m, lambda u, _, m: (tf.where(m > 0, u, 0 * u), None)), MASK),
+    "blur": (own(_blur, lambda u, _, k: (_blur(u, k), None)), np.array([1.0, 2, 1]) / 4),
     "causal-mask": (
         own(lambda x, m: m @ x, lambda u, *_: (tf.cumsum(u, 0, reverse=True), None)),
         np.tril(np.ones((4, 4))),
@@ -57,6 +62,8 @@ WRONG: dict[str, tuple[Forward, Any]] = {
     "whitening": (own(lambda x, w: x @ w, lambda u, *_: (u, None)), np.eye(3)),
     "whitening-not-transposed": (own(lambda x, w: x @ w, lambda u, _, w: (u @ w, None)), np.eye(3)),
     "turn-not-transposed": (own(lambda x, q: x @ q, lambda u, _, q: (u @ q, None)), TURN),
+    "blur-not-flipped": (own(_blur, lambda u, _, k: (_blur(u, k), None)), np.array([1.0, 2, 3]) / 4),
+    "box-forgotten": (own(_blur, lambda u, *_: (_blur(u, tf.ones(3, u.dtype)), None)), np.ones(3)),
     "mask-forgotten": (own(lambda x, m: x * m, lambda u, *_: (u, None)), MASK),
     "prior-forgotten": (
         own(_cross_entropy, lambda u, x, _: (u[:, None] * (tf.nn.softmax(x) - 1 / 3), None)),
@@ -98,6 +105,7 @@ ROWS = marked(
     "adjacency",
     "adjacency-of-a-ring",
     "adjacency-trained",
+    "blur",
     "hadamard-inverse",
     "laplacian",
     "mask",

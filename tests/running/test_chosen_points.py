@@ -283,8 +283,8 @@ def test_a_weight_of_the_other_sign_is_asked_about():
     slope, by_gain = result.pairs
     assert (slope.status, slope.undecided, by_gain.status) == (Status.INCONCLUSIVE, "range", Status.PASSED)
     assert slope.message == (
-        "right at the sample points; with the other sign of gain the gradient is off by 200 %. If gain can be "
-        "negative, that is a fault. If not, say so: `variables: {gain: {domain: {low: 0}}}`."
+        "right at the sample points; with the other sign of gain the gradient is off by 200 %. If gain "
+        "can be negative, that is a fault. If not, say so: `variables: {gain: {domain: {low: 0}}}`."
     )
     assert slope.cause.point == ()
     assert run("AbsoluteGain", build={}, variables={"gain": {"domain": {"low": 0}}}).status is Status.PASSED

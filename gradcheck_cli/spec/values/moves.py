@@ -77,19 +77,30 @@ def keep_structure(tensor: InputSpec) -> InputSpec:
     """Return a weight that nobody trains, such as a fixed adjacency, with what it is beside numbers kept.
 
     Of a symmetric matrix rows and columns turn together: orthogonal, or with rows that sum to 0, it stays so.
-    A mask stays as it is: its zeros show what forgets it. A running average's ones or identity is none.
+    A filter that is the same backwards stays so. A mask stays as it is: its zeros show what forgets it.
+    A running average's ones or identity is none of these.
     """
     value: Array = np.asarray(tensor.source.arguments["value"])
     is_square = value.ndim > 1 and value.shape[-1] == value.shape[-2]
     is_diagonal = is_square and not (value * (1 - np.eye(value.shape[-1]))).any()
-    turned: Array | None = value
-    if is_diagonal or not 1 < np.count_nonzero(value) < value.size or not np.isin(value, (0, 1)).all():
-        is_symmetric = is_square and not is_diagonal and np.allclose(value, np.swapaxes(value, -1, -2), _NEAR)
-        turned = np.roll(value, 1, (-2, -1)) if is_symmetric and np.ptp(value) else None
-    restore = _structure(value)[1] if turned is None else lambda _: turned
-    return replace(
-        tensor, source=replace(tensor.source, arguments={"constraint": restore, **tensor.source.arguments})
-    )
+    is_plain = is_diagonal or not value.size or np.ptp(value) == 0
+    is_mask = np.isin(value, (0, 1)).all() and np.count_nonzero(value) > 1
+    is_symmetric = is_square and np.allclose(value, np.swapaxes(value, -1, -2), _NEAR)
+    restore = _structure(value)[1]
+    backwards = [axis for axis in range(value.ndim) if np.array_equal(value, np.flip(value, axis))]
+
+    def keep(moved: Array) -> Array:
+        if is_mask and not is_plain:
+            return value
+        if is_symmetric and not is_plain:
+            return np.roll(value, 1, (-2, -1))
+        kept = restore(moved)
+        for axis in () if is_plain else backwards:
+            kept = (kept + np.flip(kept, axis)) / 2
+        return kept
+
+    constraint = {"constraint": keep, **tensor.source.arguments}
+    return replace(tensor, source=replace(tensor.source, arguments=constraint))
 
 
 def _direction(sample: int) -> int:
