@@ -418,8 +418,7 @@ def _wrap_decorator(log: GradientLog, original: Any) -> Callable[..., Any]:
             why = _why_lost() if depth == 0 and _is_users(function) else ""
             if why:
                 log.lost[site] = log.lost.get(site, why) if why == _TAKEN_BY_NONE else why
-            if not isinstance(result, tuple | list) or len(result) != 2:  # noqa: PLR2004 (results, gradient)
-                return result
+            _require_gradient_function(function, result)
             gradient = _require_gradients_of_variables(result[1])
             for each in (result[1], gradient):
                 _put(_BY_GRADIENT, each, site)
@@ -428,6 +427,18 @@ def _wrap_decorator(log: GradientLog, original: Any) -> Callable[..., Any]:
         return original(noting, args, keywords)
 
     return call
+
+
+def _require_gradient_function(function: Any, result: Any) -> None:
+    """Refuse what TensorFlow would take apart, or call, with an error that names neither."""
+    is_pair = isinstance(result, tuple | list) and len(result) == 2  # noqa: PLR2004 (results, gradient)
+    if not is_pair or not callable(result[1]):
+        second = f", whose second is a {type(result[1]).__name__}" if is_pair else ""
+        raise CaseFailedError(
+            "forward",
+            f"the tf.custom_gradient{place_of_gradient(function)} must return its result and a gradient "
+            f"function, (y, grad), but returned a {type(result).__name__}{second}.",
+        )
 
 
 def _require_gradients_of_variables(gradient: Any) -> Any:

@@ -59,7 +59,7 @@ def trace_function(function: Callable[..., Any], signature: Sequence[Any]) -> An
     except BaseException as raised:  # noqa: BLE001 (the user's code may raise anything)
         error = frames.original_error(raised)
         raise CaseFailedError(
-            "forward", f"the forward raised {_describe_error(error)}", frames.user_frames(error)
+            "forward", f"the forward raised {frames.raised(error, 'forward')}", frames.user_frames(error)
         ) from error
 
 
@@ -87,25 +87,6 @@ def _name_variables(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*tensors)
 
     return call
-
-
-# What to do about messages of TensorFlow's that don't say it.
-_REMEDIES = {
-    "supports keywords arguments only when eager": "In a graph, a tf.custom_gradient takes no keyword "
-    "argument, and makes a tensor of any other. Write a function of the settings that defines it and returns "
-    "it: def make(bits): ..., and call make(4)(x).",
-    "'SymbolicTensor' object has no attribute 'numpy'": "In a graph, a tensor has no value: compute with "
-    "TensorFlow's functions.",
-}
-
-
-def _describe_error(error: BaseException) -> str:
-    line = frames.first_line(error)
-    if isinstance(error, NotImplementedError) and "symbolic" in frames.text_of(error):
-        return f"{line} It looks like a NumPy function: use binding: py_func."
-    return next(
-        (f"{line.rstrip('.')}. {remedy}" for words, remedy in _REMEDIES.items() if words in line), line
-    )
 
 
 # The messages of MapDefun, and of map_fn and its list of results, when rows differ in shape.
@@ -137,9 +118,7 @@ def run_error(error: BaseException, what: str) -> CaseFailedError:
             f"the NumPy forward's output {output_index} must be {expected} by the spec's 'outputs', but is "
             f"{actual}.",
         )
-    return CaseFailedError(
-        what, f"the {what} raised {frames.first_line(error)}", frames.runtime_frames(message)
-    )
+    return CaseFailedError(what, f"the {what} raised {frames.raised(error)}", frames.runtime_frames(message))
 
 
 def require_no_leak(function: Any, forward_ops: Iterable[Any]) -> None:
@@ -250,7 +229,7 @@ def _explain(error: BaseException) -> CaseFailedError:
 
 def _describe(error: BaseException) -> str:
     """Say what was raised, and whether it was TensorFlow's own code that did so."""
-    raised = f"building the gradient raised {frames.first_line(error)}"
+    raised = f"building the gradient raised {frames.raised(error, 'custom_gradient')}"
     place = frames.place_in_tensorflow(error)
     if not place or frames.user_frames(error):
         return raised
