@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from gradcheck_cli.errors import nearest, suggest
 from gradcheck_cli.spec.input_model import EXPECTED
-from gradcheck_cli.spec.words import FORMER_KEYS, words_of_others
+from gradcheck_cli.spec.words import words_of_others
 from gradcheck_cli.spec.written import Written
 from gradcheck_cli.spec.yaml_tree import as_flow
 from gradcheck_cli.visible import cut
@@ -117,7 +117,7 @@ def _suggest_key(key: str, keys: Sequence[str]) -> str:
     """Say which known key was meant: what another tool's key is here, or one that is spelt like it."""
     here = words_of_others("keys", key)
     other = next((f"Write '{line}'" for line in here if line.partition(":")[0] in keys), "")
-    return FORMER_KEYS.get(key) or other or suggest(key, keys) or f"Possible keys: {', '.join(keys)}"
+    return other or suggest(key, keys) or f"Possible keys: {', '.join(keys)}"
 
 
 def _location(loc: tuple[int | str, ...]) -> list[str | int]:

@@ -154,7 +154,6 @@ OPS = [
         "tensorflow: must be versions of TensorFlow from 2.16 on, such as '>=2.18' or '>=2.16, <2.20', but got ''",
     ),
     (ONE + "samples: 0", 4, "samples: must be an integer from 1 to 10000, but got 0"),
-    (ONE + "budget: 20", 4, "budget: unknown key. It is an option now: gradcheck run --budget"),
     (ONE + "power: {size: 1, miss: 2}", 4, "power.miss: must be a number above 0 and below 1, but got 2"),
     (ONE + "timeout: 0", 4, "timeout: must be a finite number above 0, but got 0"),
     (ONE + "timeout: 60 s", 4, "timeout: must be a finite number above 0, but got '60 s'"),
