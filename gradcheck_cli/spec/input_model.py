@@ -463,10 +463,10 @@ class InputModel(Strict):
         "Points, such as kinks, that drawn values keep 0.1 standard deviations away from.", [0]
     )
     min_gap: Positive | None = optional("Least distance between any two drawn elements: no ties.", 0.01)
-    symmetric: Yes | None = optional(
-        "A symmetric (Hermitian) matrix that stays so: elements move in pairs, symmetric parts are compared. "
-        "For what reads one triangle, such as a Cholesky factor.",
-        ON,
+    symmetric: Flag = Field(
+        default=False,
+        description="A symmetric (Hermitian) matrix that stays so: elements move in pairs, symmetric parts "
+        "are compared. For what reads one triangle, such as a Cholesky factor.",
     )
     domain: Limits | None = optional("Bounds for all values and perturbations.", {"low": 0})
     scale: Positive | None = optional("Typical magnitude, for the step; default from the values.", 1.0e-3)

@@ -372,6 +372,15 @@ def test_show_needs_no_pair_where_there_is_one(command, spec):
     assert done.err.startswith("two has several pairs: dy/dx, dy/dy. Name one: --pair dy/dx")
 
 
+def test_what_is_wrong_with_several_cases_is_said_once(command, spec):
+    text = "op: two\nforward: tensorflow:multiply\ninputs: {x: {shape: [2]}, y: {shape: [2]}}\n"
+    done = command("show", spec(text + "dtypes: [float32, float64]\n"))
+    assert done.err == (
+        "two · case default · float32 and 1 more: two has several pairs: dy/dx, dy/dy. "
+        "Name one: --pair dy/dx\n"
+    )
+
+
 def test_show_of_a_forward_that_raises(command, spec):
     text, code, *_ = RUNS["forward raises"]
     done = command("show", spec(text, code), "--pair", "dy/dx")

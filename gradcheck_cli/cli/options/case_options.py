@@ -16,7 +16,7 @@ from gradcheck_cli.cli.options.configured import Function, option_group
 from gradcheck_cli.cli.options.typed_words import NamedSpec, SpecPath, keep_named
 from gradcheck_cli.errors import GradcheckError, UsageError
 from gradcheck_cli.spec.words import MODES
-from gradcheck_cli.visible import clean, count
+from gradcheck_cli.visible import clean, count, join_first
 
 if TYPE_CHECKING:
     from gradcheck_cli.gate import Shard
@@ -169,7 +169,7 @@ def picking_options(text: str) -> Callable[..., Any]:
 
 
 def handle_cases(cases: Sequence[Case], handle: Callable[[Case], int]) -> int:
-    """Handle each case. An error in one is printed on standard error, and the others go on.
+    """Handle each case. An error in some is printed on standard error, and the others go on.
 
     Returns:
         The gravest exit code, in the order 1 (a fault), 2, 3 (undecided), 0.
@@ -180,12 +180,15 @@ def handle_cases(cases: Sequence[Case], handle: Callable[[Case], int]) -> int:
     if len(cases) == 1:
         return handle(cases[0])
     codes, failed = set(), set()
+    names_of: dict[str, list[str]] = {}  # by the error that they have
     for case in cases:
         try:
             codes.add(handle(case))
         except GradcheckError as error:
-            click.echo(f"{case.op} · case {case.name} · {case.dtype}: {error}", err=True)
+            names_of.setdefault(str(error), []).append(f"{case.op} · case {case.name} · {case.dtype}")
             failed.add(error.exit_code)
+    for error_text, names in names_of.items():
+        click.echo(f"{join_first(names, 1)}: {error_text}", err=True)
     if codes:  # one case has the requested pair; it is no fault of the command line that another one lacks it
         failed.discard(UsageError.exit_code)
     return next((code for code in (1, 2, 3) if code in codes | failed), 0)
