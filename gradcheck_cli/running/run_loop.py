@@ -195,38 +195,38 @@ class Listener:
 
 
 class Stopper:
-    """Ends a run before all of its cases have run: at a failure, or after some time."""
+    """Ends a run before all of its cases have run: after a number of failures, or after some time."""
 
     def __init__(
         self,
-        ends_it: Callable[[CaseResult], bool] = lambda _: False,
+        is_failure: Callable[[CaseResult], bool] = lambda _: False,
         *,
+        max_failures: int | None = None,
         max_time: float | None = None,
         began: float | None = None,
     ) -> None:
         """Start the clock.
 
         Args:
-            ends_it: whether a result ends the run.
+            max_failures: end the run with this many failed cases; `None` never does.
             max_time: seconds after which the run ends; `None` never does.
             began: when that time began, by `time.monotonic`; default: now.
         """
-        self._ends_it, self._max_time = ends_it, max_time
+        self._is_failure = is_failure
+        self._max_failures, self._max_time = max_failures, max_time
+        self._failures = 0
         self._began = time.monotonic() if began is None else began
         self._reason = ""
 
     def count(self, result: CaseResult) -> None:
         """Count a result."""
-        if self._ends_it(result):
-            self._reason = "stopped at the first failed case"
+        self._failures += self._is_failure(result)
 
     def is_time(self) -> bool:
         """Whether the run must end now."""
-        if (
-            not self._reason
-            and self._max_time is not None
-            and time.monotonic() - self._began >= self._max_time
-        ):
+        if self._max_failures is not None and self._failures >= self._max_failures:
+            self._reason = f"stopped after {self._failures} failed case{'s'[: self._failures > 1]}"
+        elif self._max_time is not None and time.monotonic() - self._began >= self._max_time:
             self._reason = f"stopped after --max-time {self._max_time:g} s"
         return bool(self._reason)
 

@@ -44,6 +44,7 @@ def test_cases_are_selected(invoke, several, options, cases):
         (["--shard", "0/2"], 2, "must be K/N with K from 1 to N, such as 1/4, but got '0/2'."),
         (["--shard", "3/2"], 2, "but got '3/2'."),
         (["--shard", "half"], 2, "but got 'half'."),
+        (["--max-failures", "0"], 2, "0 is not in the range x>=1"),
     ],
 )
 def test_what_selects_nothing_says_so(invoke, several, options, code, message):

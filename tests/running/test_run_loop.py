@@ -134,13 +134,13 @@ def test_a_second_interrupt_does_not_stop_the_closing():
 
 
 def test_a_run_is_stopped_at_a_failure_and_tells_what_is_done():
-    stopper = Stopper(lambda result: result.op == "op1")
+    stopper = Stopper(lambda result: result.op == "op1", max_failures=1)
     told = []
     workers = Scripted(0, 2, 1, 3)
     listener = Listener(on_case=lambda result: told.append(result.op))
     report = run_in_workers(workers, CASES, listener=listener, stopper=stopper)
     assert told == ["op0", "op1", "op2"]
-    assert report.unchecked == ("stopped at the first failed case: 1 of 4 cases weren't checked",)
+    assert report.unchecked == ("stopped after 1 failed case: 1 of 4 cases weren't checked",)
     assert workers.closed == 1
     assert not report.interrupted
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from gradcheck_cli.results import Status
 from gradcheck_cli.running import run_loop
 from gradcheck_cli.running.run_loop import Stopper
@@ -14,14 +16,17 @@ def is_failure(result):
     return result.status is not Status.PASSED
 
 
-def test_it_stops_at_a_failure():
-    stopper = Stopper(is_failure)
-    stopper.count(a_result(Status.PASSED))
-    assert not stopper.is_time()
-    stopper.count(a_result(Status.ERROR))
+@pytest.mark.parametrize("failures", [1, 2])
+def test_it_stops_after_so_many_failures(failures):
+    stopper = Stopper(is_failure, max_failures=failures)
+    for _ in range(failures):
+        stopper.count(a_result(Status.PASSED))
+        assert not stopper.is_time()
+        stopper.count(a_result(Status.ERROR))
     assert stopper.is_time()
+    plural = "" if failures == 1 else "s"
     assert stopper.describe_unchecked(9, 4) == (
-        "stopped at the first failed case: 5 of 9 cases weren't checked",
+        f"stopped after {failures} failed case{plural}: 5 of 9 cases weren't checked",
     )
 
 
@@ -39,7 +44,7 @@ def test_it_stops_after_so_long(monkeypatch):
 
 
 def test_nothing_is_left_out_where_all_was_done():
-    stopper = Stopper(is_failure)
+    stopper = Stopper(is_failure, max_failures=1)
     stopper.count(a_result(Status.ERROR))
     assert stopper.is_time()
     assert stopper.describe_unchecked(1, 1) == ()

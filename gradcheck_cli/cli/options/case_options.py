@@ -208,9 +208,11 @@ class SelectionOptions(NamedCases):
     """The options that say which cases run, and when a run ends early."""
 
     last_failed: bool
+    failed_first: bool
     changed: str | None
     shard: tuple[int, int] | None
     stop_first: bool
+    max_failures: int | None
     max_time: float | None
     collect_only: bool
     cache: Path | None
@@ -237,6 +239,10 @@ class SelectionOptions(NamedCases):
             if not failed:
                 notices.append("--last-failed: nothing is known to have failed; checking all")
             chosen = failed or chosen
+        elif self.failed_first:
+            failed = failed_before(chosen, read_history(self.cache_folder))
+            first = {id(case) for case in failed}
+            chosen = (*failed, *(case for case in chosen if id(case) not in first))
         if self.changed is not None:
             from gradcheck_cli.running.changed import changed_cases
 
@@ -265,6 +271,7 @@ class SelectionOptions(NamedCases):
             "-k": self.expression and repr(self.expression),
             "--changed": self.changed,
             "--shard": self.shard and "{}/{}".format(*self.shard),
+            "--max-failures": self.max_failures,
             "--max-time": self.max_time and f"{self.max_time:g}",
         }
         return words + [f"{option} {value}" for option, value in values.items() if value is not None]
@@ -273,9 +280,12 @@ class SelectionOptions(NamedCases):
         """Return what may end the run early, if anything; its time starts at `began`, of `time.monotonic`."""
         from gradcheck_cli.running.run_loop import Stopper
 
-        if self.stop_first:
-            return Stopper(policy.is_failure, max_time=self.max_time, began=began)
-        return Stopper(max_time=self.max_time, began=began)
+        return Stopper(
+            policy.is_failure,
+            max_failures=1 if self.stop_first else self.max_failures,
+            max_time=self.max_time,
+            began=began,
+        )
 
 
 selection_options = option_group(
@@ -288,6 +298,13 @@ selection_options = option_group(
         "last_failed",
         is_flag=True,
         help="Check only the cases that failed when they last ran; all, if none did.",
+    ),
+    click.option(
+        "--ff",
+        "--failed-first",
+        "failed_first",
+        is_flag=True,
+        help="Check first the cases that failed when they last ran.",
     ),
     click.option(
         "--changed",
@@ -306,6 +323,12 @@ selection_options = option_group(
     ),
     click.option(
         "-x", "--exitfirst", "stop_first", is_flag=True, help="Stop after the first case that fails."
+    ),
+    click.option(
+        "--max-failures",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Stop after the Nth case that fails.",
     ),
     click.option(
         "--max-time",

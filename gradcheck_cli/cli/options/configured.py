@@ -307,10 +307,10 @@ class RunCommand(ConfiguredCommand):
     groups = (
         (
             "Which cases",
-            "ops names expression tags op_types last_failed changed shard collect_only cache",
+            "ops names expression tags op_types last_failed failed_first changed shard collect_only cache",
         ),
         ("How they are checked", "seed modes device power budget require search strict strict_precision"),
-        ("When to end", "stop_first max_time is_watching"),
+        ("When to end", "stop_first max_failures max_time is_watching"),
         ("What is reported", "ignore form reports durations quiet verbose"),
         ("Processes", "jobs isolate timeout memory cluster allow_version_skew"),
     )

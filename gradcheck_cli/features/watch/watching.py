@@ -31,6 +31,7 @@ _EXCLUDED = {
     "update": "--update-baseline",
     "collect_only": "--collect-only",
     "stop_first": "-x",
+    "max_failures": "--max-failures",
     "max_time": "--max-time",
     "search": "--search",
 }
