@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -383,27 +384,20 @@ def _device(value: str) -> str:
 
 
 def _power(value: str) -> Power:
-    """Read SIZE:PROBABILITY, both between 0 and 1; the size may be a percentage, or above 1."""
+    """Read SIZE:PROBABILITY, the second between 0 and 1."""
     from gradcheck_cli.spec.case import Power
 
     size, _, miss = value.partition(":")
     try:
-        power = Power(_number(size), _number(miss))
+        power = Power(float(size), float(miss))
     except ValueError:
         power = Power(0.0, 0.0)
-    if not (power.size > 0 and 0 < power.miss < 1):
+    if not (0 < power.size < math.inf and 0 < power.miss < 1):
         raise click.BadParameter(
             "must be SIZE:PROBABILITY, such as 0.01:0.05 (an error of 1 % in one element is missed with a "
             f"probability of at most 0.05), but got '{value}'."
         )
     return power
-
-
-def _number(text: str) -> float:
-    value = float(text.rstrip("%")) / (100 if text.endswith("%") else 1)
-    if value == float("inf"):
-        raise ValueError(text)
-    return value
 
 
 @dataclass(frozen=True)
