@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from gradcheck_cli import hooks
-from gradcheck_cli.cli.options.configured import Function, option_group
+from gradcheck_cli.cli.options.configured import SECONDS, Function, option_group
 from gradcheck_cli.cli.options.typed_words import NamedSpec, SpecPath, keep_named
 from gradcheck_cli.errors import GradcheckError, UsageError
 from gradcheck_cli.spec.words import MODES
@@ -333,7 +333,7 @@ selection_options = option_group(
     ),
     click.option(
         "--max-time",
-        type=click.FloatRange(min=0, min_open=True),
+        type=SECONDS,
         metavar="SECONDS",
         help="Stop the run after this long; the remaining cases count as unchecked (exit 3).",
     ),
@@ -471,7 +471,7 @@ case_options = option_group(
     ),
     click.option(
         "--budget",
-        type=click.FloatRange(min=0, min_open=True),
+        type=SECONDS,
         metavar="SECONDS",
         help="About how much processor time one case may take beyond the necessary minimum. Where single "
         "elements take longer, random probes replace them; what these can't see is inconclusive. "
@@ -484,7 +484,7 @@ case_options = option_group(
     ),
     click.option(
         "--search",
-        type=click.FloatRange(min=0, min_open=True),
+        type=SECONDS,
         metavar="SECONDS",
         help="After the check, search each case for this long for an input at which its gradient is wrong; "
         "see `gradcheck search`.",

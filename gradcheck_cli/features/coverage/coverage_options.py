@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from gradcheck_cli.cli.options.configured import PERCENT
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.hooks import FeatureOptions, RunPart
 
@@ -41,14 +42,14 @@ _OPTIONS = (
     ),
     click.option(
         "--cov-fail-under",
-        type=click.FloatRange(0, 100),
+        type=PERCENT,
         metavar="PERCENT",
         help="Exit with 3 if less than this share of the gradients is covered. A limit from a file or the "
         "environment doesn't apply to a run of selected cases.",
     ),
     click.option(
         "--branch-fail-under",
-        type=click.FloatRange(0, 100),
+        type=PERCENT,
         metavar="PERCENT",
         help="Exit with 3 if checked points take less than this share of the sides of branches, over all "
         "cases in graphs. Sides under 'unreached' don't count.",

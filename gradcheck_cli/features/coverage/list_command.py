@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gradcheck_cli.cli.options.configured import form_option
 from gradcheck_cli.serial import write
 
 if TYPE_CHECKING:
@@ -54,9 +55,7 @@ STATUSES = {
     metavar="DIR",
     help="Show which specs below DIR cover each: a raw op_type, covers, or a function that they name.",
 )
-@click.option(
-    "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
-)
+@form_option("json")
 def command(
     *, pattern: str | None, statuses: tuple[str, ...], modules: tuple[str, ...], folder: str | None, form: str
 ) -> None:
