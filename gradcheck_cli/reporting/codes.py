@@ -119,19 +119,6 @@ def page_of(code: Code) -> str:
     return _pages()[str(code)]
 
 
-def link_of(code: Code) -> str:
-    """Return the web address of a code's page, if the package says where its documentation is."""
-    from importlib.metadata import PackageNotFoundError, metadata
-
-    try:
-        urls = metadata("gradcheck-cli").get_all("Project-URL") or []
-    except PackageNotFoundError:
-        return ""
-    anchor = f"{code.number}-{code.name}".lower()
-    documentation_urls = [url.partition(", ")[2] for url in urls if url.lower().startswith("documentation,")]
-    return f"{documentation_urls[0].rstrip('/')}/codes.md#{anchor}" if documentation_urls else ""
-
-
 @lru_cache(maxsize=1)
 def _pages() -> dict[str, str]:
     sections = re.split(r"^## ", _read(PAGES), flags=re.MULTILINE)[1:]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
-from email.message import Message
 from pathlib import Path
 
 import pytest
@@ -97,22 +95,3 @@ def test_a_code_is_found_by_number_and_by_name(text):
 
 def test_what_is_none_is_found_nowhere():
     assert codes.find_code("GC999") is None
-
-
-@pytest.mark.parametrize(
-    ("urls", "link"),
-    [
-        (
-            ["Repository, https://a.example/g", "Documentation, https://a.example/docs/"],
-            "https://a.example/docs/codes.md#gc102-linearity",
-        ),
-        (["Repository, https://a.example/g"], ""),
-        (None, ""),
-    ],
-)
-def test_a_code_links_to_where_the_package_says_its_documentation_is(monkeypatch, urls, link):
-    found = Message()
-    for url in urls or ():
-        found["Project-URL"] = url
-    monkeypatch.setattr(importlib.metadata, "metadata", lambda _name: found)
-    assert codes.link_of(codes.find_code("linearity")) == link
