@@ -75,7 +75,8 @@ def _report(model: type[BaseModel], root: Written, details: ErrorDetails) -> Non
     else:
         form = {"list_type": "a list", "string_type": "text"}.get(str(kind), "a mapping")
         example = _example(model, location)
-        such = f", such as {as_flow(example)}," if isinstance(example, dict | list) else ","
+        is_fit = isinstance(example, dict if form == "a mapping" else list)
+        such = f", such as {as_flow(example)}," if is_fit else ","
         root.add(f"must be {form}{such} but got {show(value)}", *location)
 
 
@@ -88,6 +89,10 @@ def expectation_text(words: Mapping[str, Any], value: object) -> str:
         remedy = suggest(value, choices)
         if not remedy and not phrase.startswith("one of"):
             remedy = f"Possible: {', '.join(choices)}"
+    elif isinstance(value, str) and ("number" in phrase or "integer" in phrase):
+        with suppress(ValueError):
+            float(value)
+            remedy = "Write it without quotes"
     return f"{message}. {remedy}" if remedy else message
 
 
@@ -144,9 +149,11 @@ def _types_at(
 
 
 def _example(model: type[BaseModel], location: Sequence[str | int]) -> object:
-    """Return the first example of the field at `location`; `None` if there is none."""
+    """Return the first example of the field at `location`, or in that above it; `None` if there is none."""
     fields = (field for _, field in _types_at(model, location))
-    return next((field.examples[0] for field in fields if field and field.examples), None)
+    own = next((field.examples[0] for field in fields if field and field.examples), None)
+    whole = _example(model, location[:-1]) if own is None and location else None
+    return next(iter(whole.values()), None) if isinstance(whole, dict) else own
 
 
 def _known_keys(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:

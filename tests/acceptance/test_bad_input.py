@@ -291,6 +291,15 @@ RUNS = {
         3,
         ["only x (int32). Give one a dtype such as float64."],
     ),
+    "gradient that is misspelt in an override": (
+        TANH,
+        IMPORT
+        + "def f(x):\n"
+        + "    with tf.compat.v1.get_default_graph().gradient_override_map({'Square': 'NoSuch'}):\n"
+        + "        return tf.square(x)\n",
+        3,
+        ["gradient_override_map names the gradient 'NoSuch' for op Square, and none is registered"],
+    ),
     "name of TensorFlow 1": (
         TANH,
         IMPORT + "def f(x):\n    return tf.log(x)\n",

@@ -105,7 +105,17 @@ OPS = [
         6,
         "pairs.dy/dxx: must match a pair, but got 'dy/dxx'. Did you mean 'dy/dx'?",
     ),
-    (ONE + "pairs:\n  dy/dx: 0", 5, "pairs.dy/dx: must be a mapping, but got 0"),
+    (
+        ONE + "pairs:\n  dy/dx: 0",
+        5,
+        "pairs.dy/dx: must be a mapping, such as {expect: disconnected}, but got 0",
+    ),
+    (HEAD + "inputs:\n  x: 3.0", 4, "inputs.x: must be a mapping, such as {shape: [3, 2]}, but got 3.0"),
+    (
+        ONE + "tolerance:\n  rtol: '1e-6'",
+        5,
+        "tolerance.rtol: must be a finite number of 0 or more, but got '1e-6'. Write it without quotes",
+    ),
     (
         ONE + "pairs:\n  dy/dx: {expect: zer}",
         5,

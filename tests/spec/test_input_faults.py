@@ -21,7 +21,7 @@ INPUTS = [
         "{shape: [3], dtype: null}",
         "x.dtype: must have a value, but got null. Write one, or leave the key out",
     ),
-    ("3", "x: must be a mapping, but got 3"),
+    ("3", "x: must be a mapping, such as {shape: [3, 2]}, but got 3"),
     ("[3.5]", "x[0]: must be a mapping, but got 3.5"),
     ("[{shape: [1], dtyp: int8}]", "x[0].dtyp: unknown key. Did you mean 'dtype'?"),
     ("", "x.shape: is missing; write the dimensions, such as [3, 2] ([] for a scalar)"),

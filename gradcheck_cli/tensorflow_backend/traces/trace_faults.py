@@ -153,7 +153,7 @@ _COUNTS_SETTINGS = (
     " If it returns one for a setting that has a default, give that a value: 'attrs: {NAME: VALUE}' in a "
     "spec, NAME=VALUE in assert_gradients."
 )
-_NO_GRADIENT = "No gradient defined for operation"
+_NO_GRADIENT = re.compile(r"No gradient defined for operation ?'(.+?)'")
 
 
 def gradients_of(
@@ -218,13 +218,25 @@ def _explain(error: BaseException) -> CaseFailedError:
             f"{frames.first_line(error)}. Return a tensor, such as tf.constant(...), or None."
         )
     # The user's own IndexError or KeyError is a LookupError, too.
-    elif type(error) is LookupError and _NO_GRADIENT in text:
-        message = (
+    elif type(error) is LookupError and (undefined := _NO_GRADIENT.search(text)):
+        message = _describe_undefined(undefined[1]) or (
             f"{text.strip(chr(39))} Register one with tf.RegisterGradient, or give the spec a 'gradient'."
         )
     else:
         message = _describe(error)
     return CaseFailedError("gradient", message, frames.user_frames(error))
+
+
+def _describe_undefined(name: str) -> str:
+    """Say that an op's gradient_override_map names what isn't registered; empty if it has none."""
+    try:
+        wanted = _op_named(name).get_attr("_gradient_op_type").decode()  # type: ignore[union-attr]
+    except (AttributeError, ValueError):  # no such op in this graph, or no override
+        return ""
+    return (
+        f"gradient_override_map names the gradient '{wanted}' for op {name}, and none is registered under "
+        "that name. Register it with tf.RegisterGradient, or mend the name."
+    )
 
 
 def _describe(error: BaseException) -> str:
