@@ -128,12 +128,6 @@ def to_json(report: results.Report) -> str:
     return serial.write(report, LAYOUTS)
 
 
-def to_dict(report: results.Report) -> Object:
-    """Return the report as plain dictionaries, lists, strings and finite numbers."""
-    content: Object = serial.plain(report, LAYOUTS)
-    return content
-
-
 def read_report(file: Path) -> results.Report:
     """Read a report that `--report json=FILE` wrote.
 
