@@ -218,8 +218,18 @@ def first_line(error: BaseException) -> str:
     return shorten(_first_line(error))
 
 
+_OF_TENSORS = (
+    "It is called as (op, *upstream); for one of arrays, (*upstream, *inputs), write "
+    "'gradient: {numpy: module:function}'."
+)
+_OF_ARRAYS = (
+    "It is called as (*upstream, *inputs); for one that takes (op, *upstream), write "
+    "'gradient: module:function'."
+)
 # What to do about messages of Python's and TensorFlow's that don't say it.
 _REMEDIES = {
+    r"OpView": _OF_TENSORS,
+    r"ndarray' object has no attribute '(inputs|outputs|get_attr)'": _OF_ARRAYS,
     r"supports keywords arguments only when eager": "In a graph, a tf.custom_gradient takes no keyword "
     "argument, and makes a tensor of any other. Write a function of the settings that defines it and returns "
     "it: def make(bits): ..., and call make(4)(x).",
@@ -232,15 +242,12 @@ _REMEDIES = {
     "import tensorflow.compat.v1 as tf.",
 }
 _MISCALLED = re.compile(r"\(\) (takes|missing|got an unexpected|got multiple)")
-_TAKEN_FOR_ANOTHER = re.compile(r"OpView|has no attribute '(inputs|outputs|get_attr)'")
 # How a function is called, which its TypeError doesn't say.
 _CALLS = {
     "forward": "The spec's inputs are passed by position, and its attrs by name.",
     "build": "Write the arguments that make it under 'build'.",
-    "gradient": "It is called as (op, *upstream); for one of arrays, (*upstream, *inputs), write "
-    "'gradient: {numpy: module:function}'.",
-    "numpy_gradient": "It is called as (*upstream, *inputs); for one that takes (op, *upstream), write "
-    "'gradient: module:function'.",
+    "gradient": _OF_TENSORS,
+    "numpy_gradient": _OF_ARRAYS,
     "custom_gradient": "It is called with an upstream for each output, and with 'variables' by name "
     "where the forward uses some.",
     "fields": "Name the fields that it takes.",
@@ -257,9 +264,7 @@ def raised(error: BaseException, called: str = "") -> str:
     remedy = next((remedy for words, remedy in _REMEDIES.items() if re.search(words, line)), "")
     if called == "forward" and isinstance(error, NotImplementedError) and "symbolic" in text_of(error):
         remedy = "It looks like a NumPy function: use binding: py_func."
-    elif (_MISCALLED.search(line) and not user_frames(error)) or (
-        called in {"gradient", "numpy_gradient"} and _TAKEN_FOR_ANOTHER.search(line)
-    ):
+    elif _MISCALLED.search(line) and not user_frames(error):
         remedy = _CALLS.get(called, "")
     return f"{line.rstrip('.')}. {remedy}" if remedy else line
 

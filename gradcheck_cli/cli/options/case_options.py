@@ -60,19 +60,22 @@ _point_option = click.option(
     help="Check at the first sample point with these values, such as 'x[2]=37.2; y=[1, 2]'.",
 )
 
+_OPS_AND_CASES = (
+    _names_option("--op", "ops", "Only this op; repeatable."),
+    _names_option("--case", "names", "Only this case; repeatable."),
+)
 _NAMING = (
-    _names_option("--op", "ops", "Check only this op; repeatable."),
-    _names_option("--case", "names", "Check only this case; repeatable."),
+    *_OPS_AND_CASES,
     click.option(
         "-k",
         "expression",
         metavar="EXPR",
-        help="Check cases whose path, op or case contains these words, joined by and, or, not and brackets: "
+        help="Only cases whose path, op or case contains these words, joined by and, or, not and brackets: "
         "-k 'huber and not wide'.",
     ),
-    _names_option("--tag", "tags", "Check specs with this tag; repeatable.", "TAG"),
+    _names_option("--tag", "tags", "Only specs with this tag; repeatable.", "TAG"),
     _names_option(
-        "--op-type", "op_types", "Check specs with this op_type, or that cover it; repeatable.", "TYPE"
+        "--op-type", "op_types", "Only specs with this op_type, or that cover it; repeatable.", "TYPE"
     ),
     _point_option,
 )
@@ -162,8 +165,7 @@ def picking_options(text: str) -> Callable[..., Any]:
             shell_complete=hooks.completing("pairs"),
             help=text,
         ),
-        _names_option("--op", "ops", "Which op, where the spec has several; repeatable. [default: all]"),
-        _names_option("--case", "names", "Which case, where the op has several; repeatable. [default: all]"),
+        *_OPS_AND_CASES,
         seed_option,
         _point_option,
     )
@@ -298,7 +300,7 @@ selection_options = option_group(
         "--last-failed",
         "last_failed",
         is_flag=True,
-        help="Check only the cases that failed when they last ran; all, if none did.",
+        help="Only the cases that failed when they last ran; all, if none did.",
     ),
     click.option(
         "--ff",
@@ -443,7 +445,7 @@ def _changed(group: _Group, **options: Any) -> _Group:  # noqa: ANN401 (as `repl
 
 
 seed_option = click.option(
-    "--seed", type=click.IntRange(min=0), help="Draw inputs with this seed, whatever specs say."
+    "--seed", type=click.IntRange(min=0), metavar="N", help="Draw inputs with this seed, whatever specs say."
 )
 case_options = option_group(
     "changes",
