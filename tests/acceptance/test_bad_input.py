@@ -239,14 +239,14 @@ RUNS = {
         3,
         [
             "the tf.custom_gradient at bad_input_ops.py:3 must return its result and a gradient function,",
-            "(y, grad), but returned a SymbolicTensor.",
+            "(y, grad), but returned (SymbolicTensor).",
         ],
     ),
     "custom gradient that returns a tensor for its gradient": (
         TANH,
         IMPORT + "@tf.custom_gradient\ndef f(x):\n    return x * x, 2 * x\n",
         3,
-        ["(y, grad), but returned a tuple, whose second is a SymbolicTensor."],
+        ["(y, grad), but returned (SymbolicTensor, SymbolicTensor)."],
     ),
     "custom gradient whose function takes no upstream": (
         TANH,

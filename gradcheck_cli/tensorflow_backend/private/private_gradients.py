@@ -431,13 +431,13 @@ def _wrap_decorator(log: GradientLog, original: Any) -> Callable[..., Any]:
 
 def _require_gradient_function(function: Any, result: Any) -> None:
     """Refuse what TensorFlow would take apart, or call, with an error that names neither."""
-    is_pair = isinstance(result, tuple | list) and len(result) == 2  # noqa: PLR2004 (results, gradient)
-    if not is_pair or not callable(result[1]):
-        second = f", whose second is a {type(result[1]).__name__}" if is_pair else ""
+    parts = result if isinstance(result, tuple | list) else [result]
+    if len(parts) != 2 or not callable(parts[1]):  # noqa: PLR2004 (results, gradient)
+        kinds = ", ".join(type(part).__name__ for part in parts)
         raise CaseFailedError(
             "forward",
             f"the tf.custom_gradient{place_of_gradient(function)} must return its result and a gradient "
-            f"function, (y, grad), but returned a {type(result).__name__}{second}.",
+            f"function, (y, grad), but returned ({kinds}).",
         )
 
 
