@@ -106,11 +106,10 @@ def code_of_change(finding: BaselineFinding) -> Code:
 
 
 def find_code(text: str) -> Code | None:
-    """Return the code that somebody typed: `GC102`, `gc102`, `102` or `linearity`."""
+    """Return the code that somebody typed: `GC102`, `gc102` or `linearity`."""
     query = text.strip().lower()
     names = {code.name: code for code in CODES}
     names |= {code.number.lower(): code for code in CODES}
-    names |= {code.number[2:]: code for code in CODES}
     return names.get(query.replace("-", "_"))
 
 

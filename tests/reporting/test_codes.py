@@ -88,7 +88,7 @@ def test_pairs_and_checks_are_told_apart():
     assert codes.code_of_check(CheckResult("linearity", Status.PASSED)) is None
 
 
-@pytest.mark.parametrize("text", ["GC102", "gc102", "102", "linearity", " Linearity "])
+@pytest.mark.parametrize("text", ["GC102", "gc102", "linearity", " Linearity "])
 def test_a_code_is_found_by_number_and_by_name(text):
     assert str(codes.find_code(text)) == "GC102 linearity"
 

@@ -344,23 +344,8 @@ selection_options = option_group(
 )
 
 
-def list_cases(cases: Sequence[Case], form: str) -> None:
-    """Print the cases that would run: one line each, or JSON."""
-    if form == "json":
-        import json
-
-        content = [
-            {
-                "op": case.op,
-                "case": case.name,
-                "spec": case.spec,
-                "dtype": case.dtype,
-                "tags": list(case.origin.tags),
-            }
-            for case in cases
-        ]
-        click.echo(json.dumps({"cases": content}, indent=2, ensure_ascii=False))
-        return
+def list_cases(cases: Sequence[Case]) -> None:
+    """Print the cases that would run, one line each."""
     for case in cases:
         click.echo(f"{clean(case.spec)} · {case.op} · {case.name} · {case.dtype}")
     specs = len({case.spec for case in cases})

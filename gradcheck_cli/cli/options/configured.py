@@ -384,6 +384,4 @@ def _text(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, tuple | list):
         return " ".join(_text(item) for item in value)
-    if isinstance(value, Path):
-        return value.as_posix()
     return str(value)
