@@ -183,7 +183,7 @@ class Binder:
         if owner and "self" not in {argument.name for argument in self.case.arguments}:
             made = self._build(owner, users_code.load(owner, role), role)
             target = getattr(made, ref.target.rpartition(".")[2])
-        elif self.case.code.build is not None and is_factory:
+        elif is_factory and (self.case.code.build is not None or users_code.makes_callables(target)):
             target = self._build(ref.target, target, role)
             if not callable(target):
                 raise CaseFailedError(
@@ -200,7 +200,7 @@ class Binder:
         if name in self.built:
             return self.built[name]
         with (
-            frames.naming_errors(role, f"build: {name}(**build)"),
+            frames.naming_errors(role, f"build: {name}(**build)", "build"),
             seed_globals(self.case.seed),
             hooks.behaviour().calling(),
         ):
@@ -280,11 +280,12 @@ class Binder:
         gradient = self.case.code.gradient
         names = [tensor.name for tensor in self.case.tensors]
         function = self._load(gradient, "gradient")
-        if gradient is not None and gradient.numpy:
-            # A call at the base point shows its dtypes and Nones, once the forward's shapes are known.
-            function = hooks.behaviour().wrap_numpy(function)
-            function = from_numpy(function, self.point, self.output_shapes or (), names)
-        return guard_gradient(function, names)
+        if gradient is None or not gradient.numpy:
+            return guard_gradient(function, names)
+        # A call at the base point shows its dtypes and Nones, once the forward's shapes are known.
+        function = hooks.behaviour().wrap_numpy(function)
+        function = from_numpy(function, self.point, self.output_shapes or (), names)
+        return guard_gradient(function, names, "numpy_gradient")
 
     def _custom_gradient(
         self, body: Callable[..., list[Any]], gradient: Callable[..., list[Any]]
@@ -419,11 +420,17 @@ def _note_or_raise(op: Any, input_index: int, message: str) -> None:
     note(op.inputs[input_index], message)
 
 
-def guard_gradient(gradient: Callable[..., Any], names: Sequence[str]) -> Callable[..., list[Gradient]]:
-    """Wrap a gradient `(op, *upstream)` so that its results are checked before TensorFlow sees them."""
+def guard_gradient(
+    gradient: Callable[..., Any], names: Sequence[str], called: str = "gradient"
+) -> Callable[..., list[Gradient]]:
+    """Wrap a gradient `(op, *upstream)` so that its results are checked before TensorFlow sees them.
+
+    Args:
+        called: how the user's own function is called, for `frames.raised`.
+    """
 
     def call(op: Any, *upstream: Any) -> list[Gradient]:
-        with frames.naming_errors("gradient", "the gradient function"):
+        with frames.naming_errors("gradient", "the gradient function", called):
             gradients = as_list(gradient(op, *upstream))
         if len(gradients) != len(names):
             raise CaseFailedError(

@@ -208,7 +208,7 @@ def _build_sparse(indices: Any, values: Any, dense_shape: Any, shape: tuple[int,
 def _build_object(form: Form, fields: dict[str, Any], name: str) -> Any:
     make = users_code.load(form.target, f"inputs.{name}")
     call = f"{form.target}({', '.join(f'{key}=...' for key in fields)})"
-    with frames.naming_errors("inputs", f"inputs.{name}: {call}", "; name the fields that it takes."):
+    with frames.naming_errors("inputs", f"inputs.{name}: {call}", "fields"):
         return make(**fields)
 
 

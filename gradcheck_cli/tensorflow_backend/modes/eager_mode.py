@@ -84,8 +84,8 @@ def works_eagerly(case: Case, opening: Opening, state: CaseState) -> bool:
     """Whether a forward that can't be traced has gradients when it is called eagerly."""
     if case.code.binding in _NOT_EAGER or hooks.behaviour().turns_eager_off:
         return False
-    op = EagerOperation.of(CalledCase(case, opening, state))
     try:
+        op = EagerOperation.of(CalledCase(case, opening, state))
         pairs = itertools.product(range(len(op.outputs)), op.called.at.differentiable)
         return any(op.facts.is_connected(*pair) for pair in pairs)
     except (CaseFailedError, CaseSkippedError, GradientFormError):

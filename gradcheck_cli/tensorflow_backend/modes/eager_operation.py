@@ -363,7 +363,7 @@ def describe_failure(error: BaseException, what: str) -> CaseFailedError:
     """Describe what the user's code raised."""
     if isinstance(error, tf.errors.OpError):
         return run_error(error, what)
-    return CaseFailedError(what, f"the {what} raised {frames.first_line(error)}", frames.user_frames(error))
+    return CaseFailedError(what, f"the {what} raised {frames.raised(error, what)}", frames.user_frames(error))
 
 
 @dataclass(frozen=True)

@@ -418,8 +418,7 @@ def _wrap_decorator(log: GradientLog, original: Any) -> Callable[..., Any]:
             why = _why_lost() if depth == 0 and _is_users(function) else ""
             if why:
                 log.lost[site] = log.lost.get(site, why) if why == _TAKEN_BY_NONE else why
-            if not isinstance(result, tuple | list) or len(result) != 2:  # noqa: PLR2004 (results, gradient)
-                return result
+            _require_gradient_function(function, result)
             gradient = _require_gradients_of_variables(result[1])
             for each in (result[1], gradient):
                 _put(_BY_GRADIENT, each, site)
@@ -428,6 +427,18 @@ def _wrap_decorator(log: GradientLog, original: Any) -> Callable[..., Any]:
         return original(noting, args, keywords)
 
     return call
+
+
+def _require_gradient_function(function: Any, result: Any) -> None:
+    """Refuse what TensorFlow would take apart, or call, with an error that names neither."""
+    parts = result if isinstance(result, tuple | list) else [result]
+    if len(parts) != 2 or not callable(parts[1]):  # noqa: PLR2004 (results, gradient)
+        kinds = ", ".join(type(part).__name__ for part in parts)
+        raise CaseFailedError(
+            "forward",
+            f"the tf.custom_gradient{place_of_gradient(function)} must return its result and a gradient "
+            f"function, (y, grad), but returned ({kinds}).",
+        )
 
 
 def _require_gradients_of_variables(gradient: Any) -> Any:

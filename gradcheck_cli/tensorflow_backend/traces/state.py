@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
-from gradcheck_cli.tensorflow_backend.dtypes import Stack, value_of
+from gradcheck_cli.tensorflow_backend.dtypes import Stack, shape_text, value_of
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
 
 # A point of this many elements costs far more than its call: batching it gains nothing.
@@ -225,7 +225,7 @@ def call_once(function: Any, tensors: Sequence[Any]) -> list[Any]:
     for each way.
 
     Raises:
-        CaseFailedError: an output has no value.
+        CaseFailedError: an output has no value, or another shape than its graph says.
     """
     sizes = [tensor.shape.num_elements() for tensor in (*function.inputs, *function.outputs)]
     is_small = all(size is not None and size < LARGE_POINT for size in sizes)
@@ -237,12 +237,19 @@ def call_once(function: Any, tensors: Sequence[Any]) -> list[Any]:
                 return [value.numpy()[0] for value in stacked]
     values = restoring_call(function)(tensors)
     for index, (output, value) in enumerate(zip(function.outputs, values, strict=True)):
-        if not output.shape.is_compatible_with(value.shape):  # TensorFlow returns an empty tensor
+        if output.shape.is_compatible_with(value.shape):
+            continue
+        if not value.shape.num_elements():  # TensorFlow returns an empty tensor
             raise CaseFailedError(
                 "forward",
                 f"output {index} has no value: it is the side of a Switch that isn't taken. Return what "
                 "tf.cond returns, which has one whichever side is taken.",
             )
+        raise CaseFailedError(
+            "outputs",
+            f"output {index} must have shape {shape_text(output.shape)}, by the spec's 'outputs' or by "
+            f"set_shape, but has {shape_text(value.shape)}.",
+        )
     return [value.numpy() for value in values]
 
 

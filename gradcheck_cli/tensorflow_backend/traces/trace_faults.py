@@ -59,7 +59,7 @@ def trace_function(function: Callable[..., Any], signature: Sequence[Any]) -> An
     except BaseException as raised:  # noqa: BLE001 (the user's code may raise anything)
         error = frames.original_error(raised)
         raise CaseFailedError(
-            "forward", f"the forward raised {_describe_error(error)}", frames.user_frames(error)
+            "forward", f"the forward raised {frames.raised(error, 'forward')}", frames.user_frames(error)
         ) from error
 
 
@@ -87,25 +87,6 @@ def _name_variables(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*tensors)
 
     return call
-
-
-# What to do about messages of TensorFlow's that don't say it.
-_REMEDIES = {
-    "supports keywords arguments only when eager": "In a graph, a tf.custom_gradient takes no keyword "
-    "argument, and makes a tensor of any other. Write a function of the settings that defines it and returns "
-    "it: def make(bits): ..., and call make(4)(x).",
-    "'SymbolicTensor' object has no attribute 'numpy'": "In a graph, a tensor has no value: compute with "
-    "TensorFlow's functions.",
-}
-
-
-def _describe_error(error: BaseException) -> str:
-    line = frames.first_line(error)
-    if isinstance(error, NotImplementedError) and "symbolic" in frames.text_of(error):
-        return f"{line} It looks like a NumPy function: use binding: py_func."
-    return next(
-        (f"{line.rstrip('.')}. {remedy}" for words, remedy in _REMEDIES.items() if words in line), line
-    )
 
 
 # The messages of MapDefun, and of map_fn and its list of results, when rows differ in shape.
@@ -137,9 +118,7 @@ def run_error(error: BaseException, what: str) -> CaseFailedError:
             f"the NumPy forward's output {output_index} must be {expected} by the spec's 'outputs', but is "
             f"{actual}.",
         )
-    return CaseFailedError(
-        what, f"the {what} raised {frames.first_line(error)}", frames.runtime_frames(message)
-    )
+    return CaseFailedError(what, f"the {what} raised {frames.raised(error)}", frames.runtime_frames(message))
 
 
 def require_no_leak(function: Any, forward_ops: Iterable[Any]) -> None:
@@ -174,7 +153,7 @@ _COUNTS_SETTINGS = (
     " If it returns one for a setting that has a default, give that a value: 'attrs: {NAME: VALUE}' in a "
     "spec, NAME=VALUE in assert_gradients."
 )
-_NO_GRADIENT = "No gradient defined for operation"
+_NO_GRADIENT = re.compile(r"No gradient defined for operation ?'(.+?)'")
 
 
 def gradients_of(
@@ -239,8 +218,8 @@ def _explain(error: BaseException) -> CaseFailedError:
             f"{frames.first_line(error)}. Return a tensor, such as tf.constant(...), or None."
         )
     # The user's own IndexError or KeyError is a LookupError, too.
-    elif type(error) is LookupError and _NO_GRADIENT in text:
-        message = (
+    elif type(error) is LookupError and (undefined := _NO_GRADIENT.search(text)):
+        message = _describe_undefined(undefined[1]) or (
             f"{text.strip(chr(39))} Register one with tf.RegisterGradient, or give the spec a 'gradient'."
         )
     else:
@@ -248,9 +227,21 @@ def _explain(error: BaseException) -> CaseFailedError:
     return CaseFailedError("gradient", message, frames.user_frames(error))
 
 
+def _describe_undefined(name: str) -> str:
+    """Say that an op's gradient_override_map names what isn't registered; empty if it has none."""
+    try:
+        wanted = _op_named(name).get_attr("_gradient_op_type").decode()  # type: ignore[union-attr]
+    except (AttributeError, ValueError):  # no such op in this graph, or no override
+        return ""
+    return (
+        f"gradient_override_map names the gradient '{wanted}' for op {name}, and none is registered under "
+        "that name. Register it with tf.RegisterGradient, or mend the name."
+    )
+
+
 def _describe(error: BaseException) -> str:
     """Say what was raised, and whether it was TensorFlow's own code that did so."""
-    raised = f"building the gradient raised {frames.first_line(error)}"
+    raised = f"building the gradient raised {frames.raised(error, 'custom_gradient')}"
     place = frames.place_in_tensorflow(error)
     if not place or frames.user_frames(error):
         return raised
