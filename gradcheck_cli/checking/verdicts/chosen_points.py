@@ -84,7 +84,7 @@ def are_at_pole(pairs: Mapping[str, PairResult], at_samples: Findings) -> bool:
 
 
 def _counted(label: str, at_samples: Findings) -> tuple[float, float]:
-    """Return the sizes between which a slope of a pair counts: beside it those at the sample points do, too."""
+    """Return the sizes between which a slope of a pair counts, as do those at the sample points beside it."""
     judged = at_samples.judged.get(label)
     if judged is None:
         return _UNDERFLOWS, np.inf
