@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import OpPass, OpPlace
+from gradcheck_cli.reach import reached
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
 from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.frames import place_in_users_code
@@ -263,19 +264,17 @@ class Walk:
             return []
         start = self.inputs[input_index]
         between = set(graph_path.ops_between([start], [self.result]))
-        descriptions, stack, visited = [], [start], set()
-        while stack:
-            for op in stack.pop().consumers():
-                if op in visited or op not in between:
-                    continue
-                visited.add(op)
-                outputs = [tensor for tensor in op.outputs if dtypes.is_differentiable(tensor.dtype)]
-                if op.type in graph_path.FLAT or not outputs:
-                    place = place_in_users_code(op)
-                    kind = f" to {op.outputs[0].dtype.name}" if op.type == "Cast" else ""
-                    descriptions.append(f"{op.type}{kind} '{op.name}'" + (f" at {place}" if place else ""))
-                else:
-                    stack += outputs
+
+        def users(op: Any) -> list[Any]:
+            moved = [] if op.type in graph_path.FLAT else filter(is_numeric, op.outputs)
+            return [user for tensor in moved for user in tensor.consumers() if user in between]
+
+        descriptions = []
+        for op in reached(between.intersection(start.consumers()), users):
+            if op.type in graph_path.FLAT or not any(map(is_numeric, op.outputs)):
+                place = place_in_users_code(op)
+                kind = f" to {op.outputs[0].dtype.name}" if op.type == "Cast" else ""
+                descriptions.append(f"{op.type}{kind} '{op.name}'" + (f" at {place}" if place else ""))
         return sorted(descriptions)
 
     @cached_property
@@ -384,6 +383,5 @@ def _as_tensor(flow: Any, tensor: Any) -> Any:
 def _find_moving(sources: Sequence[Any], stops: Sequence[Any]) -> set[int]:
     """Return the ids of floating tensors that move with the inputs, except through a held `stop_gradient`."""
     stop_ids = {id(tensor) for tensor in stops}
-    reached = [tensor for op in graph_path.ops_after(sources, stops) for tensor in op.outputs]
-    moving = [tensor for tensor in reached if dtypes.is_differentiable(tensor.dtype)]
+    moving = filter(is_numeric, graph_path.outputs_of(graph_path.ops_after(sources, stops)))
     return {id(tensor) for tensor in (*sources, *moving)} - stop_ids

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 
+from gradcheck_cli.reach import reached
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs, private_state
 
@@ -104,8 +105,8 @@ _BELOW_FLOAT64 = {tf.as_dtype(name).as_datatype_enum: name for name in dtypes.RE
 
 def ops_between(inputs: Iterable[Any], outputs: Iterable[Any]) -> list[Any]:
     """Return the ops that depend on any of the inputs and that any of the outputs depends on."""
-    reached = ops_after(inputs)
-    return [op for op in ops_before(outputs) if op in reached]
+    after = ops_after(inputs)
+    return [op for op in ops_before(outputs) if op in after]
 
 
 def sharing(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[int]:
@@ -139,23 +140,37 @@ def moved_by(tensors: Sequence[Any], held: Sequence[Any], *, stops: bool = False
     has no slope. A path through a `stop_gradient` that isn't held counts if `stops` is true.
     """
     flat = FLAT - STOPS if stops else FLAT
-    closed = {id(held_tensor) for held_tensor in held}
-    moved: set[int] = set()
-    visited: set[Any] = set()
-    stack = list(tensors)
-    while stack:
-        reached = stack.pop()
-        if id(reached) in closed or not dtypes.is_differentiable(reached.dtype.base_dtype):
-            continue
-        moved.add(id(reached))
-        ops = reached.consumers()
-        while ops:
-            op = ops.pop()
-            if op not in visited and op.type not in flat:
-                visited.add(op)
-                stack += op.outputs
-                ops += private_state.ordered_after(op)
-    return moved
+    closed = {id(tensor) for tensor in held}
+
+    def is_open(tensor: Any) -> bool:
+        return id(tensor) not in closed and dtypes.is_differentiable(tensor.dtype.base_dtype)
+
+    ops = _ops_moved(tensors, is_open, flat)
+    return {id(tensor) for tensor in (*tensors, *outputs_of(ops)) if is_open(tensor)}
+
+
+def _ops_moved(
+    tensors: Iterable[Any], is_open: Callable[[Any], bool], flat: Collection[str] = ()
+) -> dict[Any, Any]:
+    """Return the ops that depend on tensors, through those that are open and ops that aren't of flat types.
+
+    What an op writes to a variable moves the op that reads it again.
+    """
+
+    def users(tensors: Iterable[Any]) -> list[Any]:
+        return [op for tensor in tensors if is_open(tensor) for op in tensor.consumers()]
+
+    def moved(ops: Iterable[Any]) -> list[Any]:
+        return [op for op in ops if op.type not in flat]
+
+    return reached(
+        moved(users(tensors)), lambda op: moved([*users(op.outputs), *private_state.ordered_after(op)])
+    )
+
+
+def outputs_of(ops: Iterable[Any]) -> list[Any]:
+    """Return the tensors that some ops make."""
+    return [tensor for op in ops for tensor in op.outputs]
 
 
 def reaches(tensor: Any, output: Any) -> bool:
@@ -163,26 +178,17 @@ def reaches(tensor: Any, output: Any) -> bool:
 
     `tf.custom_gradient` puts all its results through one `IdentityN`, which connects none of them.
     """
-    visited = {id(tensor)}
-    stack = [tensor]
-    while stack:
-        reached = stack.pop()
-        if reached is output:
-            return True
-        ops = list(reached.consumers())
-        while ops:
-            op = ops.pop()
-            moved = op.outputs
-            if op.type == "IdentityN":
-                moved = [
-                    out for out, source in zip(op.outputs, op.inputs, strict=True) if id(source) in visited
-                ]
-            else:
-                ops += [after for after in private_state.ordered_after(op) if id(after) not in visited]
-            visited.add(id(op))
-            stack += [out for out in moved if id(out) not in visited]
-            visited |= {id(out) for out in moved}
-    return False
+
+    def onward(tensor: Any) -> list[Any]:
+        users = reached(tensor.consumers(), private_state.ordered_after)
+        return [
+            moved
+            for op in users
+            for index, moved in enumerate(op.outputs)
+            if op.type != "IdentityN" or op.inputs[index] is tensor
+        ]
+
+    return id(output) in reached([tensor], onward, key=id)
 
 
 def passes_numpy(graph: Any, tensor: Any, output: Any) -> bool:
@@ -203,30 +209,17 @@ def ops_after(inputs: Iterable[Any], held: Iterable[Any] = ()) -> set[Any]:
     Args:
         held: tensors that keep their values: nothing depends on an input through them.
     """
-    reached: set[Any] = set()
     held_ids = {id(tensor) for tensor in held}
-    stack = [consumer for tensor in inputs for consumer in tensor.consumers()]
-    while stack:
-        op = stack.pop()
-        if op not in reached:
-            reached.add(op)
-            moved = (output for output in op.outputs if id(output) not in held_ids)
-            stack += [consumer for output in moved for consumer in output.consumers()]
-            stack += private_state.ordered_after(op)
-    return reached
+    return set(_ops_moved(inputs, lambda tensor: id(tensor) not in held_ids))
 
 
 def ops_before(outputs: Iterable[Any]) -> list[Any]:
     """Return the ops that any of the outputs depends on, the outputs' own first."""
-    needed: dict[Any, None] = {}
-    stack = [tensor.op for tensor in outputs]
-    while stack:
-        op = stack.pop()
-        if op not in needed:
-            needed[op] = None
-            stack += [tensor.op for tensor in op.inputs]
-            stack += private_state.ordered_before(op)
-    return list(needed)
+
+    def before(op: Any) -> list[Any]:
+        return [*(tensor.op for tensor in op.inputs), *private_state.ordered_before(op)]
+
+    return [*reached((tensor.op for tensor in outputs), before)]
 
 
 def describe_part(graph: Any, fetches: Iterable[Any]) -> tuple[Any, ...]:
@@ -237,15 +230,20 @@ def describe_part(graph: Any, fetches: Iterable[Any]) -> tuple[Any, ...]:
     """
     nodes = {node.name: node for node in graph.as_graph_def().node}
     names = [tensor.name for tensor in fetches]
-    needed: dict[str, Any] = {}
-    waiting = [*names]
-    while waiting:
-        name = waiting.pop().lstrip("^").partition(":")[0]
-        if name not in needed:
-            needed[name] = node = nodes[name]
-            waiting += node.input
-            node.attr.pop("_gradient_op_type", None)  # names a gradient, which is in the graph
+    needed = nodes_before(names, nodes)
+    for node in needed.values():
+        node.attr.pop("_gradient_op_type", None)  # names a gradient, which is in the graph
     return names, needed, [(id(outer), inner.name) for outer, inner in graph.captures]
+
+
+def nodes_before(tensors: Iterable[str], nodes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a graph's NodeDefs, by name, that some tensors depend on, by their names."""
+
+    def named(tensors: Iterable[str]) -> list[str]:
+        names = (tensor.removeprefix("^").partition(":")[0] for tensor in tensors)
+        return [name for name in names if name in nodes]
+
+    return {name: nodes[name] for name in reached(named(tensors), lambda name: named(nodes[name].input))}
 
 
 _LIBRARIES: WeakKeyDictionary[Any, tuple[int, dict[str, Any]]] = WeakKeyDictionary()
@@ -262,57 +260,43 @@ def library_of(graph: Any) -> dict[str, Any]:
 
 def inner_nodes(graph: Any, op: Any) -> Iterable[Any]:
     """Yield the NodeDefs in the bodies of the functions that an op calls, nested ones included."""
-    for name in functions_called(graph, op):
-        yield from library_of(graph)[name].node_def
+    for body in functions_called(graph, op).values():
+        yield from body.node_def
+
+
+def types_of(graph: Any, ops: Collection[Any]) -> set[str]:
+    """Return the types of some ops, and of those in the bodies of functions that they call."""
+    return {op.type for op in ops} | {node.op for op in ops for node in inner_nodes(graph, op)}
 
 
 def is_free(graph: Any) -> bool:
     """Whether a graph and its bodies have no state: they may run in any order, in any loop."""
-    op_types = [op.type for op in graph.get_operations()]
-    inner = [node.op for op in graph.get_operations() for node in inner_nodes(graph, op)]
-    definitions = [private_graphs.op_def(name) for name in {*op_types, *inner} - _FREE_STATEFUL]
+    op_types = types_of(graph, graph.get_operations())
+    definitions = [private_graphs.op_def(name) for name in op_types - _FREE_STATEFUL]
     return not any(definition is not None and definition.is_stateful for definition in definitions)
 
 
-def functions_called(graph: Any, op: Any) -> Iterable[str]:
-    """Return the names of the functions that an op calls, and of those that they call."""
-    node = op.node_def
-    calls = private_graphs.function_names(node) or private_graphs.op_def(op.type) is None
-    return called_by(library_of(graph), [node]) if calls else []
-
-
-def called_by(library: Mapping[str, Any], nodes: Iterable[Any]) -> Iterable[str]:
-    """Return the names of the functions of a library that NodeDefs call, and of those that these call."""
-    called: dict[str, None] = {}
-    waiting = [*nodes]
-    while waiting:
-        node = waiting.pop()
-        # The op type of a Defun's call is the function's name.
-        for name in (node.op, *private_graphs.function_names(node)):
-            if name in library and name not in called:
-                called[name] = None
-                waiting += library[name].node_def
-    return called
+def functions_called(graph: Any, op: Any) -> dict[str, Any]:
+    """Return the functions of a graph's library that an op calls, and those that they call, by name."""
+    if not private_graphs.may_call(op.type):
+        return {}
+    return private_graphs.functions_called([op.node_def], library_of(graph).get)
 
 
 def ops_met(outputs: Iterable[Any]) -> list[Any]:
     """Return the ops that backpropagation may visit; it steps over custom gradients, and ends at stops."""
-    met: dict[Any, None] = {}
-    stack = [tensor.op for tensor in outputs]
-    while stack:
-        op = stack.pop()
-        if op in met:
-            continue
-        met[op] = None
-        if op.type not in STOPS:
-            stack += [tensor.op for tensor in list(op.inputs)[private_graphs.custom_gradient_results(op) :]]
-    return list(met)
+
+    def before(op: Any) -> list[Any]:
+        if op.type in STOPS:
+            return []
+        return [tensor.op for tensor in list(op.inputs)[private_graphs.custom_gradient_results(op) :]]
+
+    return [*reached((tensor.op for tensor in outputs), before)]
 
 
 def types_between(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> set[str]:
     """Return the types of the ops on the path, and of those in the bodies of functions that they call."""
-    on_path = ops_between(inputs, outputs)
-    return {op.type for op in on_path} | {node.op for op in on_path for node in inner_nodes(graph, op)}
+    return types_of(graph, ops_between(inputs, outputs))
 
 
 def implicit_samplers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
@@ -415,14 +399,7 @@ def stateful_types(graph: Any, outputs: Sequence[Any], held: Sequence[Any] = ())
         held: tensors that are fed: the ops that make them don't run.
     """
     types: set[str] = set()
-    stack, visited = [tensor.op for tensor in outputs], {tensor.op for tensor in held}
-    while stack:
-        op = stack.pop()
-        if op in visited:
-            continue
-        visited.add(op)
-        stack += [tensor.op for tensor in op.inputs]
-        stack += list(op.control_inputs)
+    for op in private_graphs.ops_run(outputs, held):
         inner = [node.op for node in inner_nodes(graph, op) if MARK not in node.attr]
         for name in (op.type, *inner):
             if is_varying(name) and not (name == op.type and _is_assigned_first(op)):
@@ -464,8 +441,7 @@ def dtypes_in_attrs(nodes: Iterable[Any]) -> set[str]:
 
 def _find_flows(ops: Iterable[Any]) -> set[int]:
     """Return the ids of the flows of TensorArrays: float32 scalars that stand for an order, not a value."""
-    flow_ids: set[int] = set()
-    waiting = [
+    flows = [
         tensor
         for op in ops
         if op.type.startswith("TensorArray")
@@ -474,12 +450,9 @@ def _find_flows(ops: Iterable[Any]) -> set[int]:
         )
         if definition.name.startswith("flow")
     ]
-    while waiting:
-        tensor = waiting.pop()
-        if id(tensor) in flow_ids:
-            continue
-        flow_ids.add(id(tensor))
-        for op in tensor.consumers():
-            if op.type in _UNCHANGED:
-                waiting += [output for output in op.outputs if output.dtype == tensor.dtype]
-    return flow_ids
+
+    def onward(tensor: Any) -> list[Any]:
+        unchanged = outputs_of(op for op in tensor.consumers() if op.type in _UNCHANGED)
+        return [output for output in unchanged if output.dtype == tensor.dtype]
+
+    return set(reached(flows, onward, key=id))

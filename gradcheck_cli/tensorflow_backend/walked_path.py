@@ -15,6 +15,7 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Precision, precision_of
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.problem import draw_signs, scales
+from gradcheck_cli.reach import reached
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
 from gradcheck_cli.tensorflow_backend.backward_walk import READ, Step, Walk, is_numeric
 from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack
@@ -97,19 +98,10 @@ class WalkedPath:
         if unit is None:
             return False
         op_inputs = list(op.inputs)
-        arguments = {id(tensor) for tensor in op_inputs[unit.results :]}
-        stop_ids = {id(tensor) for tensor in self.walk.held.stops}
-        stack, visited = op_inputs[: unit.results], set()
-        while stack:
-            tensor = stack.pop()
-            if id(tensor) in visited or id(tensor) in arguments or id(tensor) in stop_ids:
-                continue
-            visited.add(id(tensor))
-            # TensorFlow requires a gradient for each variable that is used.
-            if tensor.dtype != tf.resource and self.walk.is_source(tensor):
-                return True
-            stack += list(tensor.op.inputs)
-        return False
+        closed = map(id, (*op_inputs[unit.results :], *self.walk.held.stops))
+        before = reached(op_inputs[: unit.results], lambda tensor: tensor.op.inputs, closed=closed, key=id)
+        # TensorFlow requires a gradient for each variable that is used.
+        return any(tensor.dtype != tf.resource and self.walk.is_source(tensor) for tensor in before.values())
 
     def probe(self, generator: np.random.Generator) -> WalkedProbe:
         """Draw an upstream at the output and a direction for the inputs, and pull the upstream back."""

@@ -238,18 +238,13 @@ def calls_python(op: Any) -> bool:
         return True
     if not op._is_stateful:
         return False
-    waiting, visited = private_graphs.function_names(op.node_def), set()
-    while waiting:
-        name = waiting.pop()
+
+    def definition(name: str) -> Any | None:
         function = op.graph._get_function(name)
-        if name in visited or function is None:
-            continue
-        visited.add(name)
-        for node in function.cached_definition.node_def:
-            if node.op in _PYTHON:
-                return True
-            waiting += private_graphs.function_names(node)
-    return False
+        return None if function is None else function.cached_definition
+
+    bodies = private_graphs.functions_called([op.node_def], definition)
+    return any(node.op in _PYTHON for body in bodies.values() for node in body.node_def)
 
 
 def ordered_before(op: Any) -> list[Any]:
