@@ -27,7 +27,7 @@ from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_fun
 from gradcheck_cli.tensorflow_backend.registry import place_of
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.state import at_values
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import dense, gradients_of, run_error
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import dense, gradients_of, naming_run_errors
 from gradcheck_cli.tensorflow_backend.traces.tracing import GradientGraph
 from gradcheck_cli.tensorflow_backend.twin.float64_twin import BackwardEnds, Twin
 from gradcheck_cli.tensorflow_backend.twin.widening import wide_dtype
@@ -197,12 +197,12 @@ class Walk:
             tf.errors.OpError: the forward refuses the point, at which some inputs are moved.
         """
         tensors, function = self._moving
-        count, rows = len(self.inputs), {index: value[np.newaxis] for index, value in moved.items()}
-        arguments = {index: row for index, row in rows.items() if index < count}
-        variables = {index - count: row for index, row in rows.items() if index >= count}
+        arguments, variables = self.source.at.split(
+            {index: value[np.newaxis] for index, value in moved.items()}
+        )
         with at_values(self.source.variables, variables) as points:
             next(points)
-            values = [stack[0] for stack in function(arguments, 1)] if arguments else function.once()
+            values = function.once(arguments)
         return dict(zip(map(id, tensors), values, strict=True)) | {
             id(handle): moved.get(index, self.source.at.point[index])
             for index, handle in self.handles.items()
@@ -215,10 +215,8 @@ class Walk:
         Raises:
             CaseFailedError: what the forward raises.
         """
-        try:
+        with naming_run_errors("forward"):
             values = self.values({})
-        except tf.errors.OpError as error:
-            raise run_error(error, "forward") from error
         return values | {id(tensor): value for tensor, value in self._held_values}
 
     @cached_property
@@ -240,10 +238,8 @@ class Walk:
         """
         tensors, function = self._flows
         last = len(function.arguments) - 1
-        try:
-            values = [stack[0] for stack in function({last: upstream[np.newaxis]}, 1)]
-        except tf.errors.OpError as error:
-            raise run_error(error, "gradient") from error
+        with naming_run_errors("gradient"):
+            values = function.once({last: upstream[np.newaxis]})
         value_of = dict(zip(map(id, tensors), values, strict=True))
         passes = [
             OpPass(

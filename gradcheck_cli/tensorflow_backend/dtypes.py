@@ -5,6 +5,7 @@ A stack holds the values of one argument at many points, written out or describe
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -43,9 +44,9 @@ def widen(value: Any) -> np.ndarray[Any, Any]:
     return array.astype(_WIDE.get(kind, array.dtype), copy=False)
 
 
-def magnitude(value: Array) -> Array:
-    """Return what a wide value's rounding is relative to: its size; zero for texts, which aren't rounded."""
-    return np.abs(value) if value.dtype.kind in "fciu" else np.zeros(value.shape)
+def magnitudes(values: Iterable[Array]) -> list[Array]:
+    """Return what wide values' rounding is relative to: their sizes; zero for texts, which aren't rounded."""
+    return [np.abs(value) if value.dtype.kind in "fciu" else np.zeros(value.shape) for value in values]
 
 
 def reference_dtype(dtype: str) -> str:

@@ -19,7 +19,7 @@ from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.traces import frozen
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_shapes, run_error
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import naming_run_errors, require_shapes
 
 # The attrs that name an op's bodies.
 BODIES = {
@@ -212,11 +212,8 @@ class WholeGraph:
             self._parts[key] = self.op.runs.batched_gradient(function, self.sources)
         batch = {first + index: stack for index, stack in points.items()} | dict(enumerate(upstreams))
         watched = private_graphs.around_python_calls(around_python) if around_python else nullcontext()
-        try:
-            with watched:
-                values = dict(zip(key, self._parts[key](batch, 1), strict=True))
-        except tf.errors.OpError as error:
-            raise run_error(error, "gradient") from error
+        with naming_run_errors("gradient"), watched:
+            values = dict(zip(key, self._parts[key](batch, 1), strict=True))
         # Upstreams have the shapes of the outputs at the base point.
         outputs = self.op.outputs
         require_shapes((values[id(tensor)].shape[1:] for tensor in self.results[: len(outputs)]), outputs)

@@ -24,7 +24,12 @@ from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched, run_where
 from gradcheck_cli.tensorflow_backend.graph_path import STOPS
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.tensorflow_backend.traces import frozen
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import dense, gradients_of, run_error
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
+    dense,
+    gradients_of,
+    naming_run_errors,
+    run_error,
+)
 
 
 @dataclass
@@ -351,11 +356,6 @@ class OpAlone(OpFacts):
 
     # What runs.
 
-    def rounded_sizes(self, input_index: int) -> list[Array]:
-        """Return the outputs' own size: it is a single op."""
-        del input_index  # the same for each input
-        return [dtypes.magnitude(value) for value in self.base_values]
-
     def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
         """Evaluate the op at several points; if it refuses one, its outputs are NaN there."""
         moved = {
@@ -386,10 +386,8 @@ class OpAlone(OpFacts):
             first + output_index: upstreams.get(output_index, np.zeros((count, *info.shape)))
             for output_index, info in enumerate(self.outputs)
         }
-        try:
+        with naming_run_errors("gradient"):
             gradients = self._pull(flows, sum(self.inputs[input_index].size for input_index in connected))
-        except tf.errors.OpError as error:
-            raise run_error(error, "gradient") from error
         for input_index, gradient in zip(connected, gradients, strict=True):
             result[input_index] = gradient
         return result
@@ -464,5 +462,5 @@ def isolate(walk: Walk, step: Step) -> Operation:
         evaluate=alone.evaluate,
         vjp=alone.vjp,
         joint_vjp=alone.joint_vjp,
-        rounded_sizes=alone.rounded_sizes,
+        rounded_sizes=lambda _: dtypes.magnitudes(alone.base_values),  # it is a single op
     )

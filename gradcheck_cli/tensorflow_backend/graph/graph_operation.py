@@ -26,7 +26,7 @@ from gradcheck_cli.tensorflow_backend import graph_path
 from gradcheck_cli.tensorflow_backend.binding.flat_tensors import plain_name
 from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import GraphRuns
-from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, TracedCase
+from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, OpenedCase, TracedCase
 from gradcheck_cli.tensorflow_backend.graph_path import STOP, STOPS
 from gradcheck_cli.tensorflow_backend.private import private_gradients
 from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
@@ -41,44 +41,48 @@ from gradcheck_cli.tensorflow_backend.twin.rounding_rules import round_as_drawn
 
 
 @dataclass(frozen=True)
-class GraphFacts(OpFacts):
-    """What a case's graphs show."""
+class CaseFacts(OpFacts):
+    """What is known of an opened case."""
 
-    traced: TracedCase = field(kw_only=True)
-    runs: GraphRuns = field(kw_only=True)
-    _stops: dict[int, list[Any]] = field(default_factory=dict, init=False)  # by output
-
-    # Its tensors.
+    opened: OpenedCase = field(kw_only=True)
 
     @property
     def point(self) -> tuple[Array, ...]:
         """The base point, wide, with values that the declared dtypes can hold."""
-        return self.traced.at.point
+        return self.opened.at.point
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
         """Every input tensor, lists flattened."""
-        return self.traced.inputs
+        return self.opened.inputs
 
     @property
     def outputs(self) -> tuple[TensorInfo, ...]:
         """Every output, with its shape at the base point."""
-        return self.traced.outputs
+        return self.opened.outputs
 
     @property
     def base_values(self) -> list[Array]:
         """The outputs at the base point, from an unbatched call."""
-        return self.traced.base_values
-
-    @property
-    def values_beside_gradient(self) -> list[Array]:
-        """The outputs at the base point, from the graph that also computes the gradient."""
-        return self.runs.values_beside_gradient
+        return self.opened.base_values
 
     @property
     def refusal(self) -> str:
         """What the forward raised beside the point, in words."""
-        return self.traced.state.refusal
+        return self.opened.state.refusal
+
+
+@dataclass(frozen=True)
+class GraphFacts(CaseFacts):
+    """What a case's graphs show."""
+
+    traced: TracedCase = field(kw_only=True)
+    _stops: dict[int, list[Any]] = field(default_factory=dict, init=False)  # by output
+
+    @property
+    def values_beside_gradient(self) -> list[Array]:
+        """The outputs at the base point, from the graph that also computes the gradient."""
+        return GraphRuns(self.traced).values_beside_gradient
 
     # What the forward's graph shows.
 
@@ -279,7 +283,7 @@ class GraphOperation(OpenedOperation):
             traced=traced,
             runs=runs,
             facts=GraphFacts(
-                partial(_is_connected, traced), partial(_is_plain_chain, traced), traced=traced, runs=runs
+                partial(_is_connected, traced), partial(_is_plain_chain, traced), opened=traced, traced=traced
             ),
             forms=OpForms(
                 partial(_form, traced.holding),
@@ -301,7 +305,7 @@ class GraphOperation(OpenedOperation):
         key = (mode, replace(opening, sample=0))
         if key in state.graphs:
             return GraphOperation.of(state.graphs[key].at_sample(opening.sample))
-        state.graphs[key] = TracedCase(case, opening, state, mode)
+        state.graphs[key] = TracedCase(case, opening, state, trace_mode=mode)
         return GraphOperation.of(state.graphs[key])
 
     def retraced(self) -> GraphOperation:
@@ -341,9 +345,8 @@ class GraphOperation(OpenedOperation):
         """Return the same for a second vjp, built with functions that were differentiated before."""
         with private_gradients.differentiate_functions_anew():
             traced = self.traced
-            retraced = TracedCase(
-                traced.case, replace(traced.opening, dtype="declared"), traced.state, traced.trace_mode
-            )
+            opening = replace(traced.opening, dtype="declared")
+            retraced = TracedCase(traced.case, opening, traced.state, trace_mode=traced.trace_mode)
             return retraced.vjp_trace.gradients_seen
 
 

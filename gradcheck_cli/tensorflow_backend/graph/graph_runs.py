@@ -32,7 +32,12 @@ from gradcheck_cli.tensorflow_backend.traces.state import (
     is_mappable,
     restoring_call,
 )
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import ShapeChangesError, require_shapes, run_error
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
+    ShapeChangesError,
+    naming_run_errors,
+    require_shapes,
+    run_error,
+)
 from gradcheck_cli.tensorflow_backend.traces.tracing import ForwardTrace, Pullback, VjpTrace
 from gradcheck_cli.tensorflow_backend.twin.rounding_rules import round_as_drawn
 
@@ -103,8 +108,10 @@ class Batched:
             return results[0]
         return [np.concatenate(column) for column in zip(*results, strict=True)]
 
-    def once(self) -> list[Array]:
-        """Evaluate at the base point, unbatched."""
+    def once(self, moved: Mapping[int, Stack] = {}) -> list[Array]:
+        """Evaluate at the base point, unbatched; or at another, given as stacks of one."""
+        if moved:
+            return [stack[0] for stack in self(moved, 1)]
         constants = [self._base_argument(index) for index in range(len(self.arguments))]
         if self.is_mappable:
             return [dtypes.widen(value) for value in call_once(self.function, constants)]
@@ -355,10 +362,9 @@ class GraphRuns:
         If it refuses a point, its floating outputs are NaN there: it accepted the base point, so the point is
         at fault. An example is a Cholesky factor of a matrix that is no longer positive definite.
         """
-        count, outputs = self.traced.at.count, self.traced.outputs
+        outputs = self.traced.outputs
         size = sum(output.size for output in outputs)
-        moved = {input_index - count: batch[input_index] for input_index in batch if input_index >= count}
-        argument_batch = {input_index: stack for input_index, stack in batch.items() if input_index < count}
+        argument_batch, moved = self.traced.at.split(batch)
         batched = self._forward
         if moved:
             fed = self._feed_variables(moved)
@@ -393,7 +399,6 @@ class GraphRuns:
     def _evaluate_at_variables(self, batch: Mapping[int, Stack], moved: Mapping[int, Stack]) -> list[Array]:
         """Evaluate at several points of the variables, one by one, and restore the variables."""
         outputs, refuse = self.traced.outputs, partial(self.traced.state.refuse, self.traced)
-        size = sum(output.size for output in outputs)
         rows = []
         with at_values(self.traced.variables, moved) as sample_rows:
             for row in sample_rows:
@@ -402,9 +407,7 @@ class GraphRuns:
                     for input_index, stack in batch.items()
                 }
                 try:
-                    values = (
-                        [stack[0] for stack in self._forward(rest, size)] if rest else self._forward.once()
-                    )
+                    values = self._forward.once(rest)
                     require_shapes((value.shape for value in values), outputs)
                     rows.append(values)
                 except (tf.errors.OpError, ShapeChangesError) as error:
@@ -415,9 +418,7 @@ class GraphRuns:
 
     @cached_property
     def _forward(self) -> Batched:
-        trace, traced = self.traced.forward, self.traced
-        held = zip((*traced.held_tensors, *trace.held.draws), traced.base.values, strict=True)
-        return self._batched(traced.differenced, trace, held)
+        return self._batched(self.traced.differenced, self.traced.forward, self.traced.held_values)
 
     @cached_property
     def _fed_forward(self) -> tuple[Batched, list[list[int]]] | None:
@@ -434,8 +435,7 @@ class GraphRuns:
             for value, read_tensors in zip(traced.at.point[count:], reads, strict=True)
             for tensor in read_tensors
         ]
-        held = zip((*traced.held_tensors, *trace.held.draws), traced.base.values, strict=True)
-        constants = [*read_values, *held]
+        constants = [*read_values, *traced.held_values]
         function = trace.pruned([tensor for tensor, _ in constants])
         indices = iter(range(count, count + len(read_values)))
         return (
@@ -448,13 +448,11 @@ class GraphRuns:
     def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
         """Pull upstreams of one output back to every input; see `Operation`."""
         pullback = self.traced.vjp_trace.pullbacks.get(output)
-        if pullback is None:
-            return [None] * len(self.traced.inputs)
 
         def pull(stack: Stack) -> list[Array | None]:
             return self._pull(pullback, {output: stack})
 
-        if self.traced.outputs[output].size:
+        if pullback is None or self.traced.outputs[output].size:
             return self._prepare_if_not_finite(partial(pull, upstream))
         connected = [self.traced.inputs[input_index] for input_index in pullback.inputs]
         return pull_in_spoilt_memory(pull, upstream, connected)
@@ -477,12 +475,8 @@ class GraphRuns:
 
     def vjp_beside(self, output: int, upstream: Array, point: Mapping[int, Array]) -> list[Array | None]:
         """Pull one upstream of an output back at another point; see `Operation`."""
-        count = self.traced.at.count
-        variables = {index - count: stack for index, stack in point.items() if index >= count}
-        arguments = {index: stack for index, stack in point.items() if index < count}
+        arguments, variables = self.traced.at.split(point)
         pullback = self.traced.vjp_trace.pullbacks.get(output)
-        if pullback is None:
-            return [None] * len(self.traced.inputs)
         with at_values(self.traced.variables, variables) as rows:
             next(rows)
             return self._pull(pullback, {output: upstream}, arguments)
@@ -497,14 +491,18 @@ class GraphRuns:
         return _sums(rows)
 
     def _pull(
-        self, pullback: Pullback, upstreams: Mapping[int, Stack], point: Mapping[int, Stack] = {}
+        self, pullback: Pullback | None, upstreams: Mapping[int, Stack], point: Mapping[int, Stack] = {}
     ) -> list[Array | None]:
         """Pull upstreams back, by output, at the base point or with other arguments; missing ones are zero.
+
+        Where no pullback exists, there is no gradient.
 
         Raises:
             CaseFailedError: the gradient raises.
         """
         infos, count = self.traced.inputs, len(next(iter(upstreams.values())))
+        if pullback is None:
+            return [None] * len(infos)
         if pullback.outputs not in self._pullbacks:
             self._pullbacks[pullback.outputs] = self.batched_gradient(pullback.function, pullback.outputs)
         batch: dict[int, Stack] = {
@@ -512,12 +510,9 @@ class GraphRuns:
             for index, output in enumerate(pullback.outputs)
         }
         batch |= {len(pullback.outputs) + input_index: stack for input_index, stack in point.items()}
-        try:
-            gradients = self._pullbacks[pullback.outputs](
-                batch, sum(infos[input_index].size for input_index in pullback.inputs)
-            )
-        except tf.errors.OpError as error:
-            raise run_error(error, "gradient") from error
+        size = sum(infos[input_index].size for input_index in pullback.inputs)
+        with naming_run_errors("gradient"):
+            gradients = self._pullbacks[pullback.outputs](batch, size)
         by_input = dict(zip(pullback.inputs, gradients, strict=True))
         return [by_input.get(input_index) for input_index in range(len(infos))]
 
@@ -540,7 +535,7 @@ class GraphRuns:
         alike in every evaluation, so that it cancels in differences.
         """
         traced = self.traced
-        sizes = [dtypes.magnitude(value) for value in traced.base_values]
+        sizes = dtypes.magnitudes(traced.base_values)
         if self._perturbed is None:
             return sizes
         batched, places_of = self._perturbed
@@ -550,7 +545,7 @@ class GraphRuns:
         with contextlib.suppress(tf.errors.OpError):  # a kernel may refuse what isn't quite symmetric
             for draw in range(1 + RUNS):
                 round_as_drawn(draw, moves)
-                runs.append([stack[0] for stack in batched(beside, 1)] if beside else batched.once())
+                runs.append(batched.once(beside))
         with np.errstate(all="ignore"):  # a value may be infinite in each run
             for index, info in enumerate(traced.outputs):
                 changes = [np.abs(run[index] - runs[0][index]) for run in runs[1:] if info.is_differentiable]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -36,7 +37,7 @@ from gradcheck_cli.tensorflow_backend.traces.state import (
     python_calls,
     restoring_call,
 )
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import naming_run_errors
 from gradcheck_cli.tensorflow_backend.traces.tracing import (
     ForwardTrace,
     TraceSubject,
@@ -154,6 +155,12 @@ class SamplePoint:
         """The seed of the case's draws at this point; never 0, which means no seed."""
         return 1 + (self.case.seed * 1_000_003 + self.sample) % (2**31 - 1)
 
+    def split(self, moved: Mapping[int, Any]) -> tuple[dict[int, Any], dict[int, Any]]:
+        """Return what is by index of an input for the arguments, and for the variables by their own index."""
+        count = self.count
+        variables = {index - count: value for index, value in moved.items() if index >= count}
+        return {index: value for index, value in moved.items() if index < count}, variables
+
     @cached_property
     def differentiable(self) -> list[int]:
         """Indices of the inputs that gradients are taken for."""
@@ -252,13 +259,68 @@ class CaseState:
 
 
 @dataclass
-class TracedCase:
-    """One case at one sample point, traced into graphs when they are first needed."""
+class OpenedCase(ABC):
+    """One case at one sample point, traced or called."""
 
     case: Case
-    # the form of the case that is traced, with its sample point
+    # the form of the case that is opened, with its sample point
     opening: Opening = field(default_factory=Opening)
     state: CaseState = field(default_factory=CaseState)  # what all ops of the case share
+    # keys of the `stop_gradient`s that are held while the inputs move; `None`: as the spec says
+    stops: frozenset[str] | None = None
+    _names: list[str] = field(default_factory=list)  # the outputs', from what the forward returned
+
+    @cached_property
+    def at(self) -> SamplePoint:
+        """The sample point in the dtypes that are opened."""
+        return SamplePoint(
+            self.case,
+            self.opening.sample,
+            self.opening.dtype,
+            chosen=self.state.chosen,
+            direction=self.state.weights.direction,
+        )
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Every input tensor, lists flattened."""
+        return self.at.inputs
+
+    @cached_property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """Every output, with its shape at the base point."""
+        shapes = [value.shape for value in self.base_values]
+        return flat_tensors.infos(self.case, self.output_names, self.output_dtypes, shapes)
+
+    @property
+    def output_names(self) -> list[str]:
+        """The outputs' names."""
+        return flat_tensors.names(self.case, len(self.output_dtypes), self._names)
+
+    @property
+    @abstractmethod
+    def output_dtypes(self) -> Sequence[Any]:
+        """The outputs' dtypes."""
+
+    @property
+    @abstractmethod
+    def base_values(self) -> list[Array]:
+        """The outputs at the base point."""
+
+    def check_dtypes(self, output_dtypes: Sequence[Any]) -> None:
+        """Compare the outputs' number and dtypes with the spec.
+
+        Raises:
+            CaseFailedError: one differs.
+        """
+        names = flat_tensors.names(self.case, len(output_dtypes), self._names)
+        flat_tensors.check_dtypes(self.case, names, output_dtypes, self.at.dtype_of, self.opening.of)
+
+
+@dataclass
+class TracedCase(OpenedCase):
+    """One case at one sample point, traced into graphs when they are first needed."""
+
     trace_mode: TraceMode = GRAPH  # with which shapes it is traced, and whether it is compiled
     graphs: TracedCase | None = None  # the same case, at this point or another; its graphs are used here too
     anew: bool = False  # whether to trace the vjp although `graphs` has one
@@ -272,12 +334,9 @@ class TracedCase:
     perturbs: Literal["", "vjp", "forward"] = ""
     # for a twin: whether kinked ops keep each element on the side that it has at the point
     is_on_one_piece: bool = False
-    # keys of the `stop_gradient`s that are held while the inputs move; `None`: as the spec says
-    stops: frozenset[str] | None = None
     # names of inputs that a NumPy forward was seen to write to
     modified: list[str] = field(default_factory=list)
     no_twin: str = ""  # why there is no float64 twin to judge it by, if one was tried in vain
-    _names: list[str] = field(default_factory=list)
 
     # The same case in other forms.
 
@@ -360,33 +419,19 @@ class TracedCase:
         """The sample point in the dtypes that are traced."""
         if self.graphs is not None and self.graphs.sample == self.sample:
             return self.graphs.at
-        return SamplePoint(
-            self.case,
-            self.sample,
-            self.opening.dtype,
-            has_wide_variables=self.narrow is not None,
-            is_exact=self.is_exact,
-            chosen=self.state.chosen,
-            direction=self.state.weights.direction,
-        )
-
-    @property
-    def inputs(self) -> tuple[TensorInfo, ...]:
-        """Every input tensor, lists flattened."""
-        return self.at.inputs
-
-    @cached_property
-    def outputs(self) -> tuple[TensorInfo, ...]:
-        """Every output, with its shape at the base point."""
-        shapes = [value.shape for value in self.base_values]
-        return flat_tensors.infos(self.case, self.output_names, self.forward.dtypes, shapes)
+        return replace(super().at, has_wide_variables=self.narrow is not None, is_exact=self.is_exact)
 
     @property
     def output_names(self) -> list[str]:
         """The outputs' names."""
         if self.narrow is not None:
             return [*self.narrow.output_names, *(["sides changed"] if self.forward.held.sides else [])]
-        return flat_tensors.names(self.case, len(self.forward.dtypes), self._names)
+        return super().output_names
+
+    @property
+    def output_dtypes(self) -> Sequence[Any]:
+        """The outputs' dtypes."""
+        return self.forward.dtypes
 
     @cached_property
     def base_values(self) -> list[Array]:
@@ -433,6 +478,11 @@ class TracedCase:
             return stops if self.holds_every_stop else ()
         origins = self.forward.held.stop_origins
         return tuple(tensor for tensor, stop in zip(stops, origins, strict=True) if self.holds(stop.key))
+
+    @property
+    def held_values(self) -> Iterable[tuple[Any, Array]]:
+        """All tensors of the forward's graph that keep their base value, draws last, with these values."""
+        return zip((*self.held_tensors, *self.forward.held.draws), self.base.values, strict=True)
 
     @property
     def held_tensors(self) -> tuple[Any, ...]:
@@ -510,16 +560,13 @@ class TracedCase:
             built=self.state.built,
             shape_of=self.trace_mode.shape,
         )
-        is_reference = self.opening.is_reference
-        bound = self.state.bind(binder, surrogate=is_reference)
+        bound = self.state.bind(binder, surrogate=self.opening.is_reference)
         # A separate trace at another point must make draws of its own.
         at = self.at if self.graphs is not None else replace(self.at, sample=0)
         stops = self.holds_every_stop or bool(self.stops)
         earlier = None if plain is None else plain.forward
         trace = trace_forward(self.subject(bound), stops=stops, seed=at.seed, plain=earlier)
-        role = "reference" if is_reference else "forward"
-        names = flat_tensors.names(self.case, len(trace.dtypes), self._names)
-        flat_tensors.check_dtypes(self.case, names, trace.dtypes, self.at.dtype_of, role)
+        self.check_dtypes(trace.dtypes)
         return trace
 
     @property
@@ -667,10 +714,8 @@ class TracedCase:
         fed = held.draws if earlier_draws is not None else ()
         function = trace.pruned(fed, [*fetched, *(() if earlier_draws is not None else held.draws)])
         draws = [tf.constant(value, tensor.dtype) for value, tensor in zip(drawn, fed, strict=True)]
-        try:
+        with naming_run_errors("forward"):
             values = self._call_at_base(function, draws)
-        except tf.errors.OpError as error:
-            raise run_error(error, "forward") from error
         count = len(trace.outputs)
         outputs, rest = values[:count], [*values[count:], *drawn]
         if earlier_draws is None:

@@ -142,6 +142,19 @@ def run_error(error: BaseException, what: str) -> CaseFailedError:
     )
 
 
+@contextlib.contextmanager
+def naming_run_errors(what: str) -> Iterator[None]:
+    """Describe an op's error in the block as that of the forward or the gradient; see `run_error`.
+
+    Raises:
+        CaseFailedError: a run of what is traced raised.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise run_error(error, what) from error
+
+
 def require_no_leak(function: Any, forward_ops: Iterable[Any]) -> None:
     """Refuse tensors of another graph: a function must not keep what depends on its inputs.
 
