@@ -134,7 +134,7 @@ class Walk:
     def low_precision(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
         """Return the dtypes below float64 in which the ops between two sets of tensors compute."""
         if self.source.narrow is None:
-            return graph_path.dtypes_on_path(self.function.graph, inputs, outputs)
+            return graph_path.dtypes_of(graph_path.ops_between(inputs, outputs))
         twin = self._make_twin()
         kept_ops = twin.narrow_ops_between(twin.tensors(inputs), twin.tensors(outputs))
         return sorted({dtype for op in kept_ops for dtype in op.dtypes})

@@ -15,7 +15,6 @@ from gradcheck_cli.tensorflow_backend.private import private_gradients, private_
 
 STOP = "StopGradient"  # the name under which held stops are counted
 STOPS = frozenset({STOP})  # backpropagation ends at them, and a check may hold them at their base value
-LOOPS_AND_BRANCHES = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
 MARK = "_gradcheck_held"  # attr of an op in a body whose result the op after it holds
 
 # Stateful by their OpDef, but their kernels don't depend on the run, unlike those of the TensorArrays and
@@ -80,6 +79,8 @@ FLAT = {
 # They draw their pooling regions at each call, unless told not to; their OpDefs don't say so.
 _DRAWS_REGIONS = {"FractionalMaxPool", "FractionalAvgPool"}
 NUMPY_CALLS = frozenset({"PyFunc", "PyFuncStateless"})  # EagerPyFunc has a gradient, by an internal tape
+# Samplers whose gradient is no derivative of the draw, but differentiates the distribution implicitly. The
+# draw, at a fixed seed, is made by accepting and rejecting: it moves differently with the parameters.
 IMPLICIT_SAMPLERS = {
     "RandomGamma",
     "StatelessParameterizedTruncatedNormal",
@@ -191,13 +192,13 @@ def reaches(tensor: Any, output: Any) -> bool:
     return id(output) in reached([tensor], onward, key=id)
 
 
-def passes_numpy(graph: Any, tensor: Any, output: Any) -> bool:
+def passes_numpy(tensor: Any, output: Any) -> bool:
     """Whether a tensor moves an output only through NumPy functions without a gradient."""
     closed = [
         output_tensor
         for op in ops_between([tensor], [output])
         if (op.type in NUMPY_CALLS and not private_graphs.override_of(op.node_def))
-        or any(node.op in NUMPY_CALLS for node in inner_nodes(graph, op))
+        or any(node.op in NUMPY_CALLS for node in inner_nodes(op))
         for output_tensor in op.outputs
     ]
     return bool(closed) and not leads_to(tensor, output, closed)
@@ -258,29 +259,29 @@ def library_of(graph: Any) -> dict[str, Any]:
     return library
 
 
-def inner_nodes(graph: Any, op: Any) -> Iterable[Any]:
+def inner_nodes(op: Any) -> Iterable[Any]:
     """Yield the NodeDefs in the bodies of the functions that an op calls, nested ones included."""
-    for body in functions_called(graph, op).values():
+    for body in functions_called(op).values():
         yield from body.node_def
 
 
-def types_of(graph: Any, ops: Collection[Any]) -> set[str]:
+def types_of(ops: Collection[Any]) -> set[str]:
     """Return the types of some ops, and of those in the bodies of functions that they call."""
-    return {op.type for op in ops} | {node.op for op in ops for node in inner_nodes(graph, op)}
+    return {op.type for op in ops} | {node.op for op in ops for node in inner_nodes(op)}
 
 
 def is_free(graph: Any) -> bool:
     """Whether a graph and its bodies have no state: they may run in any order, in any loop."""
-    op_types = types_of(graph, graph.get_operations())
+    op_types = types_of(graph.get_operations())
     definitions = [private_graphs.op_def(name) for name in op_types - _FREE_STATEFUL]
     return not any(definition is not None and definition.is_stateful for definition in definitions)
 
 
-def functions_called(graph: Any, op: Any) -> dict[str, Any]:
-    """Return the functions of a graph's library that an op calls, and those that they call, by name."""
+def functions_called(op: Any) -> dict[str, Any]:
+    """Return the functions of its graph's library that an op calls, and those that they call, by name."""
     if not private_graphs.may_call(op.type):
         return {}
-    return private_graphs.functions_called([op.node_def], library_of(graph).get)
+    return private_graphs.functions_called([op.node_def], library_of(op.graph).get)
 
 
 def ops_met(outputs: Iterable[Any]) -> list[Any]:
@@ -294,30 +295,16 @@ def ops_met(outputs: Iterable[Any]) -> list[Any]:
     return [*reached((tensor.op for tensor in outputs), before)]
 
 
-def types_between(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> set[str]:
-    """Return the types of the ops on the path, and of those in the bodies of functions that they call."""
-    return types_of(graph, ops_between(inputs, outputs))
-
-
-def implicit_samplers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
-    """Return the types of samplers on the path whose gradient is no derivative of the draw.
-
-    Their gradient differentiates the distribution implicitly. The draw itself, at a fixed seed, is made by
-    accepting and rejecting, and moves differently with the parameters.
-    """
-    return sorted(types_between(graph, inputs, outputs) & IMPLICIT_SAMPLERS)
-
-
-def quantisers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
-    """Return the types of ops on the path that round to whole numbers or to steps of another size."""
-    op_types = {name for name in types_between(graph, inputs, outputs) if name.startswith(QUANTISERS)}
-    casts = (op for op in ops_between(inputs, outputs) if op.type == "Cast")
+def quantisers(ops: Collection[Any]) -> list[str]:
+    """Return the types of ops, also in bodies, that round to whole numbers or to steps of another size."""
+    op_types = {name for name in types_of(ops) if name.startswith(QUANTISERS)}
+    casts = (op for op in ops if op.type == "Cast")
     if any(op.inputs[0].dtype.is_floating and op.outputs[0].dtype.is_integer for op in casts):
         op_types.add("Cast")
     return sorted(op_types)
 
 
-def generator_draws(graph: Any, outputs: Sequence[Any], forward_ops: Iterable[Any]) -> list[str]:
+def generator_draws(outputs: Sequence[Any], forward_ops: Iterable[Any]) -> list[str]:
     """Return the types of ops, outside the forward, that draw from a `tf.random.Generator`'s state.
 
     The state begins at the same value in each run, and a forward's draws that are fed don't advance it: such
@@ -329,7 +316,7 @@ def generator_draws(graph: Any, outputs: Sequence[Any], forward_ops: Iterable[An
             earlier.type == "AssignVariableOp" and earlier not in forward
             for earlier in private_state.ordered_before(op)
         )
-        for name in (op.type, *(node.op for node in inner_nodes(graph, op))):
+        for name in types_of([op]):
             if name in GENERATOR_DRAWS and not is_reset:
                 types.add(name)
     return sorted(types)
@@ -361,7 +348,7 @@ def gradient_variables(graph: Any, inputs: Iterable[Any], outputs: Iterable[Any]
     handles: set[int] = set()
     moved = ops_after(inputs)
     for op in ops_before(outputs):
-        custom = [private_graphs.custom_gradient_in(node) for node in (op.node_def, *inner_nodes(graph, op))]
+        custom = [private_graphs.custom_gradient_in(node) for node in (op.node_def, *inner_nodes(op))]
         units = [unit for unit in custom if unit is not None and unit.is_stepped_over]
         variables |= {id(variable): variable for unit in units for variable in unit.variables}
         if any(not private_gradients.is_tensorflows(unit.function) for unit in units):
@@ -392,7 +379,7 @@ def _given_unmoved(graph: Any, node: Any, is_moved: Sequence[bool]) -> set[int]:
     return arguments
 
 
-def stateful_types(graph: Any, outputs: Sequence[Any], held: Sequence[Any] = ()) -> list[str]:
+def stateful_types(outputs: Sequence[Any], held: Sequence[Any] = ()) -> list[str]:
     """Return the types of stateful ops whose results may vary (random ones) that the outputs depend on.
 
     Args:
@@ -400,7 +387,7 @@ def stateful_types(graph: Any, outputs: Sequence[Any], held: Sequence[Any] = ())
     """
     types: set[str] = set()
     for op in private_graphs.ops_run(outputs, held):
-        inner = [node.op for node in inner_nodes(graph, op) if MARK not in node.attr]
+        inner = [node.op for node in inner_nodes(op) if MARK not in node.attr]
         for name in (op.type, *inner):
             if is_varying(name) and not (name == op.type and _is_assigned_first(op)):
                 types.add(name)
@@ -409,13 +396,11 @@ def stateful_types(graph: Any, outputs: Sequence[Any], held: Sequence[Any] = ())
     return sorted(types)
 
 
-def dtypes_on_path(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
-    """Return the dtypes below float64 that occur on the path; a float64 reference needs none of them."""
-    return dtypes_of(graph, ops_between(inputs, outputs))
+def dtypes_of(ops: Collection[Any]) -> list[str]:
+    """Return the dtypes below float64 of ops, and of the functions that they call.
 
-
-def dtypes_of(graph: Any, ops: Sequence[Any]) -> list[str]:
-    """Return the dtypes below float64 of ops, and of the functions that they call."""
+    A float64 reference needs none of them.
+    """
     names: set[str] = set()
     flow_ids = _find_flows(ops)
     for op in ops:
@@ -424,7 +409,7 @@ def dtypes_of(graph: Any, ops: Sequence[Any]) -> list[str]:
             is_low = dtypes.is_differentiable(base) and base.name not in ("float64", "complex128")
             if is_low and id(tensor) not in flow_ids:
                 names.add(base.name)
-        names |= dtypes_in_attrs(inner_nodes(graph, op))
+        names |= dtypes_in_attrs(inner_nodes(op))
     return sorted(names)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from gradcheck_cli.tensorflow_backend.private import private_graphs
+
 Array = np.ndarray[Any, Any]
 COMPARISONS = {
     "Greater": ">",
@@ -18,6 +20,13 @@ COMPARISONS = {
     "NotEqual": "!=",
     "LogicalAnd": "&",
     "LogicalOr": "|",
+}
+# The attrs that name an op's bodies.
+BODIES = {
+    **dict.fromkeys(("While", "StatelessWhile"), ("body", "cond")),
+    **dict.fromkeys(("If", "StatelessIf"), ("then_branch", "else_branch")),
+    **dict.fromkeys(("Case", "StatelessCase"), ("branches",)),
+    **dict.fromkeys(private_graphs.CALLS, ("f",)),
 }
 TRUTH = ("true", "false")
 ROUNDS = ("no round", "one round", "more rounds")

@@ -205,7 +205,7 @@ def _forward_nodes(op: Any) -> Iterator[Any]:
         results = list(op.inputs)[: unit.results]
         for inner_op in graph_path.ops_between(list(op.inputs)[unit.results :], results):
             yield inner_op.node_def
-            yield from graph_path.inner_nodes(op.graph, inner_op)
+            yield from graph_path.inner_nodes(inner_op)
 
 
 def _inner_overrides(op: Any) -> list[str]:
@@ -216,7 +216,7 @@ def _inner_overrides(op: Any) -> list[str]:
     elif private_gradients.has_own_gradient(op):  # it skips everything inside
         nodes = []
     else:
-        nodes = list(graph_path.inner_nodes(op.graph, op))
+        nodes = list(graph_path.inner_nodes(op))
     return [name for node in nodes if (name := private_graphs.override_of(node))]
 
 

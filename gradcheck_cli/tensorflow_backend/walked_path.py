@@ -163,7 +163,7 @@ class WalkedPath:
         ]
         if not all(is_numeric(tensor) for tensor in tensors) or not step.upstreams:
             return "it passes on a list of tensors, not numbers"
-        inner_types = {node.op for node in graph_path.inner_nodes(self.walk.function.graph, op)}
+        inner_types = {node.op for node in graph_path.inner_nodes(op)}
         if STOPS & inner_types:
             return "a stop_gradient inside it can't be held"
         if any(frozen.is_random(name) for name in inner_types) and self.walk.held.body_holds is None:
@@ -347,7 +347,7 @@ class OpAlone(OpFacts):
     @cached_property
     def quantisers(self) -> tuple[str, ...]:
         """Types of ops between the tensors that move and the outputs that round."""
-        return tuple(graph_path.quantisers(self.walk.function.graph, self.fed, self.fetched))
+        return tuple(graph_path.quantisers(graph_path.ops_between(self.fed, self.fetched)))
 
     @cached_property
     def low_precision(self) -> tuple[str, ...]:

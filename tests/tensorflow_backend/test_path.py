@@ -154,7 +154,7 @@ def random_types(case_of, forward, **spec):
     """Return what would draw anew if no draw were held."""
     case = case_of(forward=forward, inputs={"x": {"shape": [3]}}, **spec)
     trace = CaseOpener(case, GraphMode()).open(Opening()).traced.forward
-    return tuple(graph_path.stateful_types(trace.function.graph, trace.outputs))
+    return tuple(graph_path.stateful_types(trace.outputs))
 
 
 @tf.function

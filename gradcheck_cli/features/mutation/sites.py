@@ -12,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend import dtypes, frames
-from gradcheck_cli.tensorflow_backend.graph_view import BODIES, ForwardGraph
-from gradcheck_cli.tensorflow_backend.kinks import CONDITION, SIDES, Sides
+from gradcheck_cli.tensorflow_backend.graph_view import ForwardGraph
+from gradcheck_cli.tensorflow_backend.kinks import BODIES, CONDITION, SIDES, Sides
 
 
 @dataclass(frozen=True)

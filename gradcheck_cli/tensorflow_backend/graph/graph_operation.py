@@ -120,8 +120,7 @@ class GraphFacts(CaseFacts):
         """Whether this input moves this output only through NumPy functions, which have no gradient."""
         trace = self.traced.forward
         return any(
-            graph_path.passes_numpy(trace.function.graph, start, trace.outputs[output])
-            for start in self.traced.starts(input_index)
+            graph_path.passes_numpy(start, trace.outputs[output]) for start in self.traced.starts(input_index)
         )
 
     # What is held while the inputs move. Only ops of the declared dtypes' graph know where they come from.
@@ -205,9 +204,8 @@ class GraphFacts(CaseFacts):
 
     def low_precision_between(self, output: int, input_index: int) -> list[str]:
         """Return the dtypes below float64 between an input and an output of the traced forward."""
-        trace = self.traced.forward
-        starts = self.traced.starts(input_index)
-        return graph_path.dtypes_on_path(trace.function.graph, starts, [trace.outputs[output]])
+        starts, end = self.traced.starts(input_index), self.traced.forward.outputs[output]
+        return graph_path.dtypes_of(graph_path.ops_between(starts, [end]))
 
     @property
     def vjp_low_precision(self) -> tuple[str, ...]:

@@ -601,6 +601,7 @@ class GraphRuns:
         prepare = bool(state.is_prepared or (infos and state.is_vjp_prepared))
         # What a gradient writes lasts until the case ends.
         unrestored = trace.unrestored if outputs and isinstance(trace, VjpTrace) else ()
+        compile_once = partial(traced.trace_mode.compile, function, prepare=prepare)
         return Batched(
             function,
             [
@@ -614,8 +615,8 @@ class GraphRuns:
                 *[value for _, value in values],
             ],
             rewind=None if body_holds is None else partial(body_holds.rewind, traced.holds),
-            compiled=None if is_python else state.compiled_form(traced.trace_mode, function, prepare=prepare),
+            compiled=None if is_python else state.compiled.of(compile_once, function),
             is_prepared=prepare and not traced.trace_mode.compiled,
             unrestored=frozenset(id(resource.handle) for resource in unrestored),
-            loops=state.loops_around(function),
+            loops=state.made.of(dict, function, kind="loops"),
         )

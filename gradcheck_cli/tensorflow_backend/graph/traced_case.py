@@ -34,7 +34,6 @@ from gradcheck_cli.tensorflow_backend.traces.state import (
     TraceMode,
     call_once,
     find_written,
-    python_calls,
     restoring_call,
 )
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import naming_run_errors
@@ -179,16 +178,14 @@ class Weights:
     def at(self, values: Sequence[Array], twins: WideVariables) -> Iterator[None]:
         """Give each its value while the block runs, and the wide forms of twins the same."""
         resources = [resource for resource, _ in self.found or ()]
-        before = [resource.read() for resource in resources]
         try:
-            for resource, value in zip(resources, values, strict=True):
-                (dtype,) = resource.dtypes
-                resource.write(tf.constant(dtypes.narrow(value, dtype.name), dtype))
-            twins.follow()
-            yield
+            with State.of(resources).restore_at_end():
+                for resource, value in zip(resources, values, strict=True):
+                    (dtype,) = resource.dtypes
+                    resource.write(tf.constant(dtypes.narrow(value, dtype.name), dtype))
+                twins.follow()
+                yield
         finally:
-            for resource, value in zip(resources, before, strict=True):
-                resource.write(value)
             twins.follow()
 
 
@@ -243,15 +240,6 @@ class CaseState:
             np.full(output.shape, np.nan) if output.is_differentiable else value
             for output, value in zip(opened.outputs, opened.base_values, strict=True)
         ]
-
-    def compiled_form(self, mode: TraceMode, function: Any, *, prepare: bool) -> Any:
-        """Return what runs instead of a traced function; it is made once, since XLA takes its time."""
-        return self.compiled.of(lambda: mode.compile(function, prepare=prepare), function)
-
-    def loops_around(self, function: Any) -> dict[tuple[int, ...], Any]:
-        """Return the loops in a graph around a function, which serve every sample point."""
-        loops: dict[tuple[int, ...], Any] = self.made.of(dict, function, kind="loops")
-        return loops
 
     def seed_at_first_use(self, seed: int) -> contextlib.AbstractContextManager[None]:
         """Seed the global generators when the forward is called for the first time: it may build layers."""
@@ -647,7 +635,10 @@ class TracedCase(OpenedCase):
     def _runs_beside(self) -> bool:
         """Whether the forward leaves something behind when it runs, and runs at another call's values too."""
         function = self.forward.function
-        if not (find_written(function) or python_calls(function.graph.get_operations())):
+        ops = function.graph.get_operations()
+        # TensorFlow assumes of one kind of calls of Python that they have no state.
+        calls_python = any(op.type == "PyFuncStateless" or private_state.calls_python(op) for op in ops)
+        if not (calls_python or find_written(function)):
             return False
         with contextlib.suppress(tf.errors.OpError):
             call_once(self.forward.pruned(), [*map(dtypes.moved, self.at.tensors)])

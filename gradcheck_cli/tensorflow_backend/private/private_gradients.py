@@ -36,6 +36,7 @@ from gradcheck_cli import visible
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.gate import GradientRun
 from gradcheck_cli.plain_files import GENERATED, short_path
+from gradcheck_cli.tensorflow_backend.dtypes import as_list
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import CALLS, CONVERTED, replace_attributes
 
@@ -64,9 +65,6 @@ def _look_at_each_op(
     Backpropagation goes on with the list of gradients, which `look` may change.
     """
     log = gradients_util._LogOpGradients
-
-    def as_list(gradients: Any) -> list[Any]:
-        return list(gradients) if isinstance(gradients, list | tuple) else [gradients]
 
     def looking(op: Any, upstreams: Any, gradients: Any) -> Any:
         look(op, upstreams, gradients)
@@ -418,7 +416,7 @@ def _wrap_decorator(log: GradientLog, original: Any) -> Callable[..., Any]:
             why = _why_lost() if depth == 0 and _is_users(function) else ""
             if why:
                 log.lost[site] = log.lost.get(site, why) if why == _TAKEN_BY_NONE else why
-            if not isinstance(result, tuple | list) or len(result) != 2:  # noqa: PLR2004 (results, gradient)
+            if not is_pair(result):
                 return result
             gradient = _require_gradients_of_variables(result[1])
             for each in (result[1], gradient):
@@ -428,6 +426,11 @@ def _wrap_decorator(log: GradientLog, original: Any) -> Callable[..., Any]:
         return original(noting, args, keywords)
 
     return call
+
+
+def is_pair(returned: Any) -> bool:
+    """Whether two things were returned: results and gradient, or gradients of arguments and of variables."""
+    return isinstance(returned, tuple | list) and len(returned) == 2  # noqa: PLR2004 (a pair)
 
 
 def _require_gradients_of_variables(gradient: Any) -> Any:
@@ -462,8 +465,8 @@ def place_of_gradient(gradient: Any) -> str:
 
 def _describe_count(returned: Any, count: int) -> str:
     """Say what a gradient function returned instead of those of its arguments and those of its variables."""
-    if not isinstance(returned, tuple | list) or len(returned) != 2:  # noqa: PLR2004 (arguments, variables)
-        return visible.count(len(returned) if isinstance(returned, tuple | list) else 1, "value")
+    if not is_pair(returned):
+        return visible.count(len(as_list(returned)), "value")
     if not isinstance(returned[1], list):  # TensorFlow appends it to a list
         return "no list of those of variables"
     return "" if len(returned[1]) == count else f"{visible.count(len(returned[1]), 'gradient')} of variables"

@@ -249,15 +249,11 @@ def calls_python(op: Any) -> bool:
 
 def ordered_before(op: Any) -> list[Any]:
     """Return the ops that write to what an op uses, immediately before it does."""
-    if not op.control_inputs or not any(tensor.dtype == tf.resource for tensor in op.inputs):
-        return []
     return [neighbour for neighbour in op.control_inputs if _writes_for(neighbour, op)]
 
 
 def ordered_after(op: Any) -> list[Any]:
     """Return the ops that use what an op has written to, immediately after it did."""
-    if not op._control_outputs or not any(tensor.dtype == tf.resource for tensor in op.inputs):
-        return []
     return [neighbour for neighbour in op._control_outputs if _writes_for(op, neighbour)]
 
 

@@ -205,7 +205,7 @@ class Held:
         return self if self.body_holds is None else replace(self, body_holds=self.body_holds.recording_anew())
 
 
-def look_inside(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[bool, bool]:
+def look_inside(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[bool, bool]:
     """Say whether functions' bodies contain draws to hold, and whether they contain `stop_gradient`s.
 
     In another trace, with these functions inlined, they can be held.
@@ -214,7 +214,7 @@ def look_inside(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> tu
     ops_met = set(graph_path.ops_met(outputs))
     draws = stops = False
     for op in graph_path.ops_before(outputs):
-        types = {node.op for node in graph_path.inner_nodes(graph, op)}
+        types = {node.op for node in graph_path.inner_nodes(op)}
         draws |= any(is_random(name) for name in types)
         stops |= bool(STOPS & types) and op in moving_ops and op in ops_met
     return draws, stops
@@ -233,11 +233,10 @@ def find_held(
     Args:
         has_inside: whether functions' bodies contain something to hold.
     """
-    graph = function.graph
     closed = [
         op
         for op in _moving_ops_met(inputs, outputs)
-        if any(node.op in STOPS and MARK not in node.attr for node in graph_path.inner_nodes(graph, op))
+        if any(node.op in STOPS and MARK not in node.attr for node in graph_path.inner_nodes(op))
     ]
     for held_op in body_holds.ops if body_holds is not None else ():
         if held_op.op.type in STOPS and _is_met_in_body(held_op.op, outputs):  # only those can be held
@@ -246,7 +245,7 @@ def find_held(
     return Held(
         stops=stops,
         stop_origins=tuple(Stop.of(tensor.op) for tensor in stops),
-        draws=tuple(draws_among(graph.get_operations(), inputs, function.inputs)),
+        draws=tuple(draws_among(function.graph.get_operations(), inputs, function.inputs)),
         body_holds=body_holds if body_holds is not None and body_holds.ops else None,
         closed=tuple(closed),
         inlined=body_holds is not None,

@@ -78,6 +78,14 @@ class State:
 
     earlier_values: dict[int, tuple[Resource, Any]] = field(default_factory=dict)
 
+    @staticmethod
+    def of(resources: Iterable[Resource]) -> State:
+        """Return the present state of some resources."""
+        state = State()
+        for resource in resources:
+            state.record(resource)
+        return state
+
     def __contains__(self, handle: Any) -> bool:
         """Whether the value behind this handle is recorded."""
         return id(handle) in self.earlier_values
@@ -106,11 +114,6 @@ class State:
             self.earlier_values.clear()
 
 
-def python_calls(ops: Iterable[Any]) -> list[Any]:
-    """Return the ops that call Python when they run, also those that TensorFlow assumes to have no state."""
-    return [op for op in ops if op.type == "PyFuncStateless" or private_state.calls_python(op)]
-
-
 def find_written(function: Any) -> list[Resource]:
     """Return what a traced function writes to when it runs, also inside a function's body."""
     graph = function.graph
@@ -123,7 +126,7 @@ def find_written(function: Any) -> list[Resource]:
             outer = captured.get(id(tensor))
             if outer is None or not is_written or id(outer) in by_handle:
                 continue
-            inner = [node.op for node in graph_path.inner_nodes(graph, op)]
+            inner = [node.op for node in graph_path.inner_nodes(op)]
             if private_state.is_write(op.type) or any(map(private_state.is_write, inner)):
                 resource = _find_resource(graph, outer)
                 if resource is not None:
@@ -156,9 +159,7 @@ def _find_resource(graph: Any, handle: Any) -> Resource | None:
 
 
 def _table_dtypes(graph: Any) -> list[tuple[Any, Any]]:
-    nodes = [
-        node for op in graph.get_operations() for node in (op.node_def, *graph_path.inner_nodes(graph, op))
-    ]
+    nodes = [node for op in graph.get_operations() for node in (op.node_def, *graph_path.inner_nodes(op))]
     pairs = (
         (tf.as_dtype(node.attr["Tin"].type), tf.as_dtype(node.attr["Tout"].type))
         for node in nodes
@@ -197,12 +198,8 @@ def restoring_call(
         return plain
 
     def call(tensors: Sequence[Any]) -> Any:
-        values = [resource.read() for resource in written]
-        try:
+        with State.of(written).restore_at_end():
             return plain(tensors)
-        finally:
-            for resource, value in zip(written, values, strict=True):
-                resource.write(value)
 
     return call
 
@@ -256,21 +253,19 @@ def at_values(
         moved: stacks of wide values, or moves, of those that move, by index.
         count: how many rows there are if none moves.
     """
-    before = {index: variables[index].read_value() for index in moved}
+    variable_of = {index: variables[index] for index in moved}
 
     def rows() -> Iterator[int]:
         for row in range(len(next(iter(moved.values()), range(count)))):
             for index, stack in moved.items():
-                variable = variables[index]
+                variable = variable_of[index]
                 value = value_of(stack, row, tuple(variable.shape))
                 variable.assign(tf.constant(dtypes.narrow(value, variable.dtype.name), variable.dtype))
             yield row
 
-    try:
+    resources = (Resource(variable.handle, (variable.dtype,)) for variable in variable_of.values())
+    with State.of(resources).restore_at_end():
         yield rows()
-    finally:
-        for index, value in before.items():
-            variables[index].assign(value)
 
 
 @dataclass(frozen=True)

@@ -303,7 +303,7 @@ def can_be_perturbed(trace: ForwardTrace | VjpTrace) -> bool:
     return (
         len(ops) <= _MOST_NODES
         and trace.held.body_holds is None
-        and (_FRAMES | NUMPY_CALLS).isdisjoint(types_of(graph, ops))
+        and (_FRAMES | NUMPY_CALLS).isdisjoint(types_of(ops))
     )
 
 
