@@ -108,9 +108,7 @@ def opener_of(case: Case, mode: str, like: CaseOpener | None = None) -> CaseOpen
         raise CaseSkippedError("mode", reason)
     state = CaseState() if like is None else CaseState(built=like.state.built, written=like.state.written)
     opener = CaseOpener(case, opened_in, state)
-    is_layer = case.code.variables is None and users_code.is_layer(
-        Binder(case, str, (), built=state.built).target()
-    )
+    is_layer = case.code.variables is None and users_code.is_layer(state.target(case))
     if case.code.variables or is_layer:
         # Known shapes without a compiler are enough to look for them; a call finds them as well.
         plain = opened_in if mode == "eager" else MODES["graph"]
@@ -185,8 +183,8 @@ def _with_variables(opener: CaseOpener, variables: Sequence[Any], op: Any) -> Ca
     state = replace(
         opener.state, draws={}, graphs={}, variables=tuple(variables), plain=getattr(op, "traced", None)
     )
-    target = Binder(opener.case, str, (), built=state.built).target()
-    return replace(opener, case=with_variables(opener.case, variables, target), state=state)
+    case = with_variables(opener.case, variables, state.target(opener.case))
+    return replace(opener, case=case, state=state)
 
 
 @dataclass(frozen=True)
@@ -236,9 +234,7 @@ class CaseOpener:
                 id(variable.handle): tensor
                 for variable, tensor in zip(self.state.variables, inputs, strict=True)
             }
-            limits = flat_tensors.constraints_in_target(
-                Binder(self.case, str, (), built=self.state.built).target()
-            )
+            limits = flat_tensors.constraints_in_target(self.state.target(self.case))
             weights.found = [
                 (
                     resource,

@@ -229,6 +229,10 @@ class CaseState:
             return self.vjp.bound(binder, self.variables, surrogate=surrogate)
         return binder.reference() if surrogate else binder.forward()
 
+    def target(self, case: Case) -> Any:
+        """Return the forward of the case, or of a form of it, as the user named it; see `Binder.target`."""
+        return Binder(case, str, (), built=self.built).target()
+
     def refuse(self, opened: Any, failure: CaseFailedError) -> list[Array]:
         """Return the outputs of an opened case at a point that its forward refuses: NaN.
 
@@ -268,6 +272,10 @@ class OpenedCase(ABC):
             chosen=self.state.chosen,
             direction=self.state.weights.direction,
         )
+
+    def binder(self, **more: Any) -> Binder:
+        """Return what binds the case's functions at the point; `more` is known of one trace or call."""
+        return Binder(self.case, self.at.dtype_of, self.at.point, built=self.state.built, **more)
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -492,15 +500,7 @@ class TracedCase(OpenedCase):
     def bound(self) -> Bound:
         """Bind forward and gradient, for a trace with a gradient."""
         shapes = [output.shape for output in self.outputs]
-        binder = Binder(
-            self.case,
-            self.at.dtype_of,
-            self.at.point,
-            shapes,
-            built=self.state.built,
-            shape_of=self.trace_mode.shape,
-        )
-        return self.state.bind(binder)
+        return self.state.bind(self.binder(output_shapes=shapes, shape_of=self.trace_mode.shape))
 
     def draws(self, held: Held) -> list[Array]:
         """Return the case's random draws at this point, to use in another trace.
@@ -539,15 +539,7 @@ class TracedCase(OpenedCase):
         plain = self._plain
         if plain is not None:
             self.modified, self._names = plain.modified, plain._names  # noqa: SLF001 (of its own class)
-        binder = Binder(
-            self.case,
-            self.at.dtype_of,
-            self.at.point,
-            modified=self.modified,
-            names=self._names,
-            built=self.state.built,
-            shape_of=self.trace_mode.shape,
-        )
+        binder = self.binder(modified=self.modified, names=self._names, shape_of=self.trace_mode.shape)
         bound = self.state.bind(binder, surrogate=self.opening.is_reference)
         # A separate trace at another point must make draws of its own.
         at = self.at if self.graphs is not None else replace(self.at, sample=0)

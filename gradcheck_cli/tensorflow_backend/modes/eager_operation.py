@@ -26,7 +26,7 @@ from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN
 from gradcheck_cli.tensorflow_backend import dtypes, frames, graph_path
-from gradcheck_cli.tensorflow_backend.binding.binder import Binder, form_fault
+from gradcheck_cli.tensorflow_backend.binding.binder import form_fault
 from gradcheck_cli.tensorflow_backend.binding.flat_tensors import plain_name
 from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack, value_of
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import CaseFacts, GraphFacts, GraphOperation
@@ -163,13 +163,11 @@ class CalledCase(OpenedCase):
     @cached_property
     def call(self) -> EagerCall:
         """The forward as a function that can be called repeatedly."""
-        names, built = self._names, self.state.built
-        binder = Binder(self.case, self.at.dtype_of, self.at.point, names=names, built=built)
-        shapes: list[tuple[int, ...]] = []
+        binder = self.binder(names=self._names)
         if self.case.code.gradient is not None and self.case.code.gradient.numpy and self.state.vjp is None:
             # Such a gradient is tried at the base point, for which the outputs' shapes must be known.
             shapes = [tuple(value.shape) for value in self._call_forward(binder.body())]
-            binder = Binder(self.case, self.at.dtype_of, self.at.point, shapes, names=names, built=built)
+            binder = self.binder(names=self._names, output_shapes=shapes)
         call = self.state.bind(binder).call
         return EagerCall(
             call, self.holds, self.at.seed, self.opening.reversed, written_by_gradient=self.state.written
