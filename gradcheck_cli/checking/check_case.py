@@ -264,7 +264,7 @@ def examine(
     first = opener.open(Opening(samples[0]))
     _require_finite(first)
     rules = rules_of(case, first, below.labels)
-    opened = tuple(run_checks(OpenedView(case, first)))
+    opened = run_checks(OpenedView(case, first))
     failed = next((check for check in opened if check.status is not Status.PASSED), None)
     if failed is not None:
         return Findings(checks=(failed,))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gradcheck_cli import clock
 from gradcheck_cli.checking.checks.check import (
     AnyView,
     CaseView,
@@ -373,17 +374,19 @@ CHECKS: tuple[Check[Any], ...] = (
 )
 
 
-def run_checks(view: AnyView) -> Iterator[CheckResult]:
+@clock.spend("checks")
+def run_checks(view: AnyView) -> list[CheckResult]:
     """Run the checks of one stage that the spec leaves on, one after another.
 
     Args:
         view: what the checks look at; its type says the stage.
     """
-    for check in CHECKS:
-        if check.looks_at is type(view) and check.name not in view.case.judging.checks_off:
-            yield from check.run(view)
+    off = view.case.judging.checks_off
+    wanted = (check for check in CHECKS if check.looks_at is type(view) and check.name not in off)
+    return [result for check in wanted for result in check.run(view)]
 
 
+@clock.spend("checks")
 def run_upstream_checks(view: PointView) -> list[CheckResult]:
     """Check the vjp as a function of its upstream, for the declared op and for its formula in float64."""
     return [result for upstream_view in _upstream_views(view) for result in run_checks(upstream_view)]
