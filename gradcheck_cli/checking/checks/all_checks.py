@@ -40,7 +40,7 @@ from gradcheck_cli.checking.checks.linearity import check_linearity, check_zero_
 from gradcheck_cli.checking.ops.operation import GradientFormError, Opening, Operation, index_of, pack
 from gradcheck_cli.checking.pairs.pair import PairSample, label_of, place_in
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.numerics.precision import agree, largest_finite, precision_of
+from gradcheck_cli.numerics.precision import agree, largest_finite, place_of_largest, precision_of
 from gradcheck_cli.results import NOT_JUDGED, CheckResult, PairNumbers, PairResult, Status
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.values.moves import describe_values
@@ -224,7 +224,7 @@ def check_finite(view: CaseView) -> list[CheckResult]:
         for sample in samples:
             wrong = ~np.isfinite(sample.analytic) & np.isfinite(sample.numeric)
             if wrong.any():
-                row, column = (int(index) for index in np.argwhere(wrong)[0])
+                row, column = place_of_largest(wrong)
                 place = place_in(view.op, key, *sample.place(row, column))
                 message = (
                     f"{label_of(view.op, key)} is {sample.analytic[row, column]} at {place}, where the "

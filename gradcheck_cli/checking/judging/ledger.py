@@ -42,6 +42,7 @@ from gradcheck_cli.numerics import (
     Verdict,
     judge,
 )
+from gradcheck_cli.numerics.precision import place_of_largest
 from gradcheck_cli.numerics.problem import typical_size
 from gradcheck_cli.numerics.sampling import Sparsity
 from gradcheck_cli.numerics.shared_limits import OF_A_VALUE, OF_SOME_OPERATIONS
@@ -263,7 +264,7 @@ def warn_of_precision(pair: Pair, sample: PairSample) -> list[str]:
         size = np.maximum(np.abs(sample.analytic), np.abs(sample.numeric))
         share = (np.abs(sample.analytic - sample.numeric) + sample.uncertainty) / size
     at = np.where(approximate, share, -1.0)
-    row, column = (int(index) for index in np.unravel_index(int(np.argmax(at)), at.shape))
+    row, column = place_of_largest(at)
     warning = (
         f"precision: {pair.label}: {int(np.count_nonzero(approximate))} of {sample.elements} "
         f"elements are right as an approximation for {pair.formula_precision.name} only, by up to "
