@@ -90,8 +90,7 @@ class Walk:
             for input_index in self.input_indices
         ]
         with private_gradients.backward_log() as visits:
-            pulled = gradients_of([result], sources, [self.upstream])
-        self.gradients = [dense(gradient, source) for gradient, source in zip(pulled, sources, strict=True)]
+            self.gradients = gradients_of([result], sources, [self.upstream])
         self.graph.order.add()
         if self.source.case.judging.freeze is not False:
             self.held = frozen.Held(frozen.stops_among(graph_sources, [result]))
@@ -160,9 +159,7 @@ class Walk:
 
     def starts(self, input_index: int) -> list[Any]:
         """Return the tensors that hold an input; for a variable, what is read from its handle."""
-        if input_index < len(self.inputs):
-            return [self.inputs[input_index]]
-        return [output for op in self.handles[input_index].consumers() for output in op.outputs]
+        return graph_path.values_from(self._source(input_index))
 
     def is_source(self, tensor: Any) -> bool:
         """Whether a tensor is an input that the walk leads to, or its handle."""

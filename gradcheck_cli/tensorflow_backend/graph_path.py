@@ -169,6 +169,11 @@ def _ops_moved(
     )
 
 
+def values_from(start: Any) -> list[Any]:
+    """Return the tensors that hold an input: itself, or what is read from a variable's handle."""
+    return outputs_of(start.consumers()) if start.dtype == tf.resource else [start]
+
+
 def outputs_of(ops: Iterable[Any]) -> list[Any]:
     """Return the tensors that some ops make."""
     return [tensor for op in ops for tensor in op.outputs]

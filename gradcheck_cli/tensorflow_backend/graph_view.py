@@ -20,6 +20,7 @@ from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
 from gradcheck_cli.tensorflow_backend.kinks import BODIES
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.traces import frozen
+from gradcheck_cli.tensorflow_backend.traces.state import Made
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import naming_run_errors, require_shapes
 
 # Ops whose result is a shape, which is no value.
@@ -49,7 +50,7 @@ def ops_inside(op: Any) -> Iterator[tuple[Any, set[Any]]]:
 
 def _moving(graph: Any, inputs: Sequence[Any]) -> set[Any]:
     """Return the ops of a graph whose results move with some inputs, including those of the inputs."""
-    shapes = [output for op in graph.get_operations() if op.type in _SHAPES for output in op.outputs]
+    shapes = graph_path.outputs_of(op for op in graph.get_operations() if op.type in _SHAPES)
     return graph_path.ops_after(inputs, shapes) | {tensor.op for tensor in inputs}
 
 
@@ -112,12 +113,11 @@ class ForwardGraph:
         """Return the ops behind a `Switch` of TensorFlow 1; those on the side not taken have no value."""
         ops = self.outputs[0].graph.get_operations()
         switches = [op for op in ops if op.type in {"Switch", "RefSwitch"}]
-        return {*switches, *graph_path.ops_after(tensor for op in switches for tensor in op.outputs)}
+        return {*switches, *graph_path.ops_after(graph_path.outputs_of(switches))}
 
     def moved_by(self, tensors: Sequence[Any]) -> set[int]:
         """Return the ids of tensors and of all that depends on them."""
-        outputs = [output for op in graph_path.ops_after(tensors) for output in op.outputs]
-        return set(map(id, (*tensors, *outputs)))
+        return set(map(id, (*tensors, *graph_path.outputs_of(graph_path.ops_after(tensors)))))
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class WholeGraph:
     """The forward of an opened op and its gradients for an upstream of each output, in one graph."""
 
     op: GraphOperation
-    _parts: dict[tuple[int, ...], Batched] = field(default_factory=dict)  # what runs, by what it fetches
+    _parts: Made = field(default_factory=Made)  # what runs, by what it fetches
 
     @cached_property
     def sources(self) -> Sequence[int]:
@@ -198,16 +198,18 @@ class WholeGraph:
             CaseFailedError: a call raises, or an output changes its shape.
         """
         first, trace = len(upstreams), self.op.traced.vjp_trace
-        fetched = list({id(tensor): tensor for tensor in tensors}.values())
-        key = tuple(map(id, fetched))
-        if key not in self._parts:
+        fetched = {id(tensor): tensor for tensor in tensors}
+
+        def make() -> Batched:
             feeds = [*trace.whole.upstreams, *trace.inputs, *trace.held.draws]
-            function = private_graphs.subgraph_function(trace.whole.function, feeds, fetched)
-            self._parts[key] = self.op.runs.batched_gradient(function, self.sources)
+            function = private_graphs.subgraph_function(trace.whole.function, feeds, [*fetched.values()])
+            return self.op.runs.batched_gradient(function, self.sources)
+
+        part = self._parts.of(make, *fetched.values())
         batch = {first + index: stack for index, stack in points.items()} | dict(enumerate(upstreams))
         watched = private_graphs.around_python_calls(around_python) if around_python else nullcontext()
         with naming_run_errors("gradient"), watched:
-            values = dict(zip(key, self._parts[key](batch, 1), strict=True))
+            values = dict(zip(fetched, part(batch, 1), strict=True))
         # Upstreams have the shapes of the outputs at the base point.
         outputs = self.op.outputs
         require_shapes((values[id(tensor)].shape[1:] for tensor in self.results[: len(outputs)]), outputs)

@@ -24,7 +24,6 @@ from gradcheck_cli.spec.case import CodeUnderTest
 from gradcheck_cli.tensorflow_backend import graph_path, op_types
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientLog
-from gradcheck_cli.tensorflow_backend.private.private_graphs import CONVERTED
 
 _DEEPEST = 10  # decorators around one function
 
@@ -53,13 +52,12 @@ def where(function: Any) -> tuple[str, str, int]:
     The line is 0 and the file empty where there is no Python code.
     """
     inner = innermost(function)
-    name = getattr(inner, "__qualname__", type(inner).__qualname__)
-    module = getattr(inner, "__module__", None) or type(inner).__module__
+    name = private_gradients.name_of(inner)
     call = inspect.getattr_static(type(inner), "__call__", None)  # for an object that is callable
     code = getattr(inner, "__code__", None) or getattr(call, "__code__", None)
     if code is None:
-        return f"{module}:{name}", "", 0
-    return f"{module}:{name}", short_path(code.co_filename), code.co_firstlineno
+        return name, "", 0
+    return name, short_path(code.co_filename), code.co_firstlineno
 
 
 def innermost(function: Any) -> Any:
@@ -228,7 +226,7 @@ def _where(function: Any) -> tuple[str, str, int]:
     generated = private_gradients.source_place(code.co_filename, line) if code is not None else None
     if generated is not None:
         file, line = short_path(generated[0]), generated[1]
-    return CONVERTED.sub("", name.partition(":")[2]), file, line
+    return name.partition(":")[2], file, line
 
 
 def source_of(code: CodeUnderTest) -> str:

@@ -25,7 +25,6 @@ from gradcheck_cli.tensorflow_backend.graph_path import STOPS
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
-    dense,
     gradients_of,
     naming_run_errors,
     run_error,
@@ -341,8 +340,7 @@ class OpAlone(OpFacts):
         """The op's own gradient, called again; CaseFailedError for what it raises."""
         upstreams = self.upstreams
         with self.walk.function.graph.as_default():
-            gradients = gradients_of(self.fetched, self.fed, upstreams, stops=self.fed)
-            return [dense(gradient, tensor) for gradient, tensor in zip(gradients, self.fed, strict=True)]
+            return gradients_of(self.fetched, self.fed, upstreams, stops=self.fed)
 
     @cached_property
     def quantisers(self) -> tuple[str, ...]:

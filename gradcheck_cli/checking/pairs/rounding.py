@@ -213,7 +213,15 @@ def _measure_slopes(
     return np.where(where, moved, 0.0)
 
 
-def mark_remainder(
+def mark_remainders(
+    pairs: Mapping[PairKey, Pair], samples: dict[PairKey, PairSample]
+) -> dict[PairKey, PairSample]:
+    """Return verdicts, marked where they may be: the output moves nowhere, and the gradient isn't zero."""
+    still = [key for key, sample in samples.items() if sample.numeric_is_zero and not sample.analytic_is_zero]
+    return samples | {key: _mark_remainder(pairs, samples, key) for key in still}
+
+
+def _mark_remainder(
     pairs: Mapping[PairKey, Pair], samples: Mapping[PairKey, PairSample], key: PairKey
 ) -> PairSample:
     """Return a pair's verdicts, marked if it is zero by symmetry, such as a key's bias in attention.

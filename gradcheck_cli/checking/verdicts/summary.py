@@ -84,8 +84,7 @@ def _measure_errors(sample: PairSample) -> _Errors:
         # Equal infinities differ by nothing; NaN on either side differs by everything.
         absolute = np.where(sample.analytic == sample.numeric, 0.0, difference)
         absolute = np.where(np.isnan(absolute), np.inf, absolute)
-        size = np.maximum(np.abs(sample.analytic), np.abs(sample.numeric))
-        relative = np.where(absolute == 0, 0.0, absolute / size)
+        relative = np.where(absolute == 0, 0.0, absolute / sample.larger)
         bound = sample.allowed + sample.uncertainty
         ratio = np.where(absolute == 0, 0.0, absolute / bound)
     # An undecided element has an infinite uncertainty; it is shown before those that passed.

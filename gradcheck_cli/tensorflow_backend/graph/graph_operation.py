@@ -24,7 +24,7 @@ from gradcheck_cli.checking.ops.operation import (
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend import graph_path
 from gradcheck_cli.tensorflow_backend.binding.flat_tensors import plain_name
-from gradcheck_cli.tensorflow_backend.dtypes import Array
+from gradcheck_cli.tensorflow_backend.dtypes import Array, is_differentiable
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import GraphRuns
 from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, OpenedCase, TracedCase
 from gradcheck_cli.tensorflow_backend.graph_path import STOP, STOPS
@@ -160,7 +160,7 @@ class GraphFacts(CaseFacts):
         trace = declared.forward
         indices = range(declared.at.count + len(trace.handles))
         starts = [tensor for index in indices for tensor in declared.starts(index)]
-        starts = [tensor for tensor in starts if tensor.dtype.is_floating or tensor.dtype.is_complex]
+        starts = [tensor for tensor in starts if is_differentiable(tensor.dtype)]
         met = set(graph_path.ops_met(trace.backprop_starts))
         between = graph_path.ops_between(starts, trace.outputs)
         stops = [op for op in between if op.type in STOPS and op not in met]

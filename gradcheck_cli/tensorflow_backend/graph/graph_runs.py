@@ -26,6 +26,7 @@ from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.traces.state import (
     LARGE_POINT,
+    Made,
     at_values,
     call_once,
     find_written,
@@ -351,8 +352,7 @@ class GraphRuns:
     """Runs a traced case."""
 
     traced: TracedCase  # the case at one sample point
-    # by the outputs whose upstreams they take
-    _pullbacks: dict[tuple[int, ...], Batched] = field(default_factory=dict)
+    _pullbacks: Made = field(default_factory=Made)  # what runs, by pullback
 
     # The forward.
 
@@ -503,16 +503,17 @@ class GraphRuns:
         infos, count = self.traced.inputs, len(next(iter(upstreams.values())))
         if pullback is None:
             return [None] * len(infos)
-        if pullback.outputs not in self._pullbacks:
-            self._pullbacks[pullback.outputs] = self.batched_gradient(pullback.function, pullback.outputs)
         batch: dict[int, Stack] = {
             index: upstreams.get(output, np.zeros((count, *self.traced.outputs[output].shape)))
             for index, output in enumerate(pullback.outputs)
         }
         batch |= {len(pullback.outputs) + input_index: stack for input_index, stack in point.items()}
+        batched = self._pullbacks.of(
+            lambda: self.batched_gradient(pullback.function, pullback.outputs), pullback
+        )
         size = sum(infos[input_index].size for input_index in pullback.inputs)
         with naming_run_errors("gradient"):
-            gradients = self._pullbacks[pullback.outputs](batch, size)
+            gradients = batched(batch, size)
         by_input = dict(zip(pullback.inputs, gradients, strict=True))
         return [by_input.get(input_index) for input_index in range(len(infos))]
 

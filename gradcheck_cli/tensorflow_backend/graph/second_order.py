@@ -72,7 +72,7 @@ class Vjp:
             outputs, rows = pull(forward, arguments, chosen_sources, flows)
             for (output, connected), row in zip(self.connected.items(), rows, strict=True):
                 gradients = {
-                    input_index: dense(gradient, sources[input_index])
+                    input_index: gradient
                     for input_index, gradient in zip(input_indices, row, strict=True)
                     if gradient is not None
                 }
@@ -110,13 +110,13 @@ def _pull_eagerly(
     token = IS_BACKPROPAGATION.set(True)
     try:
         with naming_user_errors():
-            rows = [
+            pulled = [
                 tape.gradient([results[output]], list(sources), output_gradients=[flow])
                 for output, flow in flows.items()
             ]
     finally:
         IS_BACKPROPAGATION.reset(token)
-    return results, rows
+    return results, [[*map(dense, row, sources)] for row in pulled]
 
 
 def case_of_vjp(case: Case, op: Operation, reference: Any = None) -> tuple[Case, Vjp]:

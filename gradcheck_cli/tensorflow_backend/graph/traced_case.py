@@ -18,7 +18,7 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.case import Case, InputSpec
 from gradcheck_cli.spec.values.draw_values import draw
 from gradcheck_cli.spec.values.moves import value_beside, variable_value
-from gradcheck_cli.tensorflow_backend import dtypes, frames
+from gradcheck_cli.tensorflow_backend import dtypes, frames, graph_path
 from gradcheck_cli.tensorflow_backend.binding import flat_tensors
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder, Bound
 from gradcheck_cli.tensorflow_backend.dtypes import Array
@@ -446,7 +446,7 @@ class TracedCase(OpenedCase):
         if input_index < self.at.count:
             return [trace.inputs[input_index]]
         handle = trace.handles[input_index - self.at.count]
-        return [] if handle is None else [output for op in handle.consumers() for output in op.outputs]
+        return [] if handle is None else graph_path.values_from(handle)
 
     # What in the forward keeps its value while the inputs move.
 

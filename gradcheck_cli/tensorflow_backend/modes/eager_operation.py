@@ -42,6 +42,7 @@ from gradcheck_cli.tensorflow_backend.traces.state import Resource, at_values
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
     ShapeChangesError,
     dense,
+    naming_run_errors,
     naming_user_errors,
     require_shapes,
     run_error,
@@ -246,12 +247,8 @@ class CalledCase(OpenedCase):
         return outputs
 
     def _call_forward(self, call: Any) -> list[Any]:
-        try:
+        with frames.naming_errors("forward", "the forward"), naming_run_errors("forward"):
             return list(call(*self.tensors))
-        except (CaseFailedError, GradientFormError, CaseSkippedError, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # the user's code may raise anything
-            raise describe_failure(error, "forward") from error
 
     # As an op.
 
@@ -281,7 +278,7 @@ class CalledCase(OpenedCase):
         except CaseFailedError:
             raise
         except Exception as error:  # noqa: BLE001 (the user's code may raise anything)
-            failure = describe_failure(error, "forward")
+            failure = describe_failure(error)
         else:
             return values
         return self.state.refuse(self, failure)
@@ -318,11 +315,12 @@ def _constant(value: Array, dtype: tf.DType) -> Any:
     return tf.constant(dtypes.narrow(value, dtype.name), dtype)
 
 
-def describe_failure(error: BaseException, what: str) -> CaseFailedError:
+def describe_failure(error: BaseException) -> CaseFailedError:
     """Describe what the user's code raised."""
     if isinstance(error, tf.errors.OpError):
-        return run_error(error, what)
-    return CaseFailedError(what, f"the {what} raised {frames.first_line(error)}", frames.user_frames(error))
+        return run_error(error, "forward")
+    message = f"the forward raised {frames.first_line(error)}"
+    return CaseFailedError("forward", message, frames.user_frames(error))
 
 
 @dataclass(frozen=True)

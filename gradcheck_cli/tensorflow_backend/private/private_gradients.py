@@ -36,7 +36,7 @@ from gradcheck_cli import visible
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.gate import GradientRun
 from gradcheck_cli.plain_files import GENERATED, short_path
-from gradcheck_cli.tensorflow_backend.dtypes import as_list
+from gradcheck_cli.tensorflow_backend.dtypes import as_list, is_differentiable
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import CALLS, CONVERTED, replace_attributes
 
@@ -141,7 +141,7 @@ def note_shape_faults(
         for input_index, (tensor, returned) in enumerate(zip(op.inputs, gradients, strict=False)):
             gradient = gradients[input_index] = from_number(returned, tensor.dtype)
             # A variable's handle has another shape than its gradient; TensorFlow ignores that.
-            is_value = tensor.dtype.is_floating or tensor.dtype.is_complex
+            is_value = is_differentiable(tensor.dtype)
             if not (is_value and isinstance(gradient, tf.Tensor | tf.IndexedSlices)):
                 continue
             fits = gradient.shape.is_compatible_with(tensor.shape)
@@ -363,7 +363,7 @@ def site_of(function: Any) -> GradientSite:
     """Return where a function that a gradient belongs to, or a gradient function, is written."""
     noted = _get(_MADE, function)
     function = private_graphs.users_function(function)
-    return noted or GradientSite(_name_of(function), tuple(_places(function)))
+    return noted or GradientSite(name_of(function), tuple(_places(function)))
 
 
 @contextlib.contextmanager
@@ -543,7 +543,7 @@ def _wrap_override_map(log: GradientLog, original: Any) -> Callable[..., Any]:
         if names and makers:
             functions = map(private_graphs.registered_gradient, names)
             pairs = zip(names, functions, strict=True)
-            labels = [_name_of(function) if function else name for name, function in pairs]
+            labels = [name_of(function) if function else name for name, function in pairs]
             eager = " in eager mode" * tf.executing_eagerly()
             site = GradientSite(", ".join(labels) + eager, makers[:1])
             nodes = [op.node_def for op in made]
@@ -645,7 +645,8 @@ def _put(sites: weakref.WeakKeyDictionary[Any, GradientSite], key: Any, site: Gr
         sites[key] = site
 
 
-def _name_of(function: Any) -> str:
+def name_of(function: Any) -> str:
+    """Return a function's `module:qualname`, without what AutoGraph adds."""
     inner = getattr(function, "func", function)
     module = getattr(inner, "__module__", None) or type(inner).__module__
     name = getattr(inner, "__qualname__", type(inner).__qualname__)

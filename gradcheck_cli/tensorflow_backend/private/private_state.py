@@ -20,6 +20,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import auto_control_deps, auto_control_deps_utils, ops
 from tensorflow.python.ops import control_flow_util, custom_gradient, resource_variable_ops
 
+from gradcheck_cli.tensorflow_backend.dtypes import is_differentiable
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
 
@@ -34,7 +35,7 @@ def in_order_of_creation(variables: Iterable[Any]) -> list[Any]:
         variable
         for variable in variables
         if variable.trainable
-        and (variable.dtype.is_floating or variable.dtype.is_complex)
+        and is_differentiable(variable.dtype)
         and isinstance(variable.handle, ops.EagerTensor)  # a trace takes a graph's as a constant
     ]
     return sorted(trainable, key=lambda variable: int(variable.handle._id))

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from gradcheck_cli import clock, hooks
 from gradcheck_cli.checking.ops.operation import GradientFormError, TensorInfo
-from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.binding.binder import form_fault
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs, private_settings
@@ -52,9 +52,7 @@ def trace_function(function: Callable[..., Any], signature: Sequence[Any]) -> An
         clock.add_work(traces=1)
         with clock.spend("traces"), hooks.behaviour().tracing(), private_graphs.take_values_of_other_graphs():
             return tf.compat.v1.wrap_function(_name_variables(function), list(signature))
-    except (CaseFailedError, GradientFormError):
-        raise
-    except KeyboardInterrupt:
+    except frames.OWN_ERRORS:
         raise
     except BaseException as raised:  # noqa: BLE001 (the user's code may raise anything)
         error = frames.original_error(raised)
@@ -198,15 +196,14 @@ def gradients_of(
     stops: Sequence[Any] = (),
     note_shape: NoteShape | None = None,
 ) -> list[Any]:
-    """Call `tf.gradients`, which goes no further than `stops`; see `naming_user_errors`."""
+    """Call `tf.gradients`, which goes no further than `stops`; see `naming_user_errors` and `dense`."""
     if not inputs:
         return []
     with naming_user_errors(note_shape), hooks.behaviour().tracing():
-        return list(
-            tf.compat.v1.gradients(
-                outputs, list(inputs), grad_ys=upstreams, stop_gradients=list(stops) or None
-            )
+        pulled = tf.compat.v1.gradients(
+            outputs, list(inputs), grad_ys=upstreams, stop_gradients=list(stops) or None
         )
+    return [*map(dense, pulled, inputs)]
 
 
 @contextlib.contextmanager
@@ -224,7 +221,7 @@ def naming_user_errors(note_shape: NoteShape | None = None) -> Iterator[None]:
     try:
         with private_gradients.note_shape_faults(note_shape or _refuse_shape, in_claimed_shape):
             yield
-    except (CaseFailedError, GradientFormError, CaseSkippedError, KeyboardInterrupt):
+    except frames.OWN_ERRORS:
         raise
     except BaseException as error:  # the user's code may raise anything
         raise _explain(error) from error
@@ -294,13 +291,6 @@ def _describe_input(op: Any, input_index: int) -> str:
     return f"input {input_index} of op {op.name}"
 
 
-def _op_named(name: str) -> Any | None:
-    try:
-        return tf.compat.v1.get_default_graph().get_operation_by_name(name)
-    except (KeyError, ValueError):
-        return None
-
-
 def _is_among(tensor: Any, inputs: Sequence[Any]) -> bool:
     """Whether a tensor is one of the inputs, passed on unchanged."""
     while not (is_input := any(tensor is source for source in inputs)) and tensor.op.type == "Identity":
@@ -311,7 +301,7 @@ def _is_among(tensor: Any, inputs: Sequence[Any]) -> bool:
 def _count_fault(counts: re.Match[str]) -> str:
     """Say how many gradients there should be; a custom gradient's results don't count as arguments."""
     returned, expected = int(counts[1]), int(counts[3])
-    op = _op_named(counts["name"])
+    op = private_graphs.op_named(tf.compat.v1.get_default_graph(), counts["name"])
     unit = None if op is None else private_graphs.custom_gradient_of(op)
     if unit is not None:
         others = unit.results + len(unit.variables)

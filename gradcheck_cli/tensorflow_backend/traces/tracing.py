@@ -29,7 +29,6 @@ from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.frozen import BodyHolds
 from gradcheck_cli.tensorflow_backend.traces.state import Made, Resource, captured_ids, find_written
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
-    dense,
     gradients_of,
     require_no_leak,
     shape_fault,
@@ -504,8 +503,7 @@ class _BackwardPasses:
             note(op.inputs[input_index], shape_fault(op, input_index, gradient, chosen_inputs))
 
         def pull(flows: list[Any]) -> list[Any]:
-            pulled = gradients_of(outputs, chosen_inputs, flows, note_shape=note_shape)
-            return [dense(gradient, tensor) for gradient, tensor in zip(pulled, chosen_inputs, strict=True)]
+            return gradients_of(outputs, chosen_inputs, flows, note_shape=note_shape)
 
         with note_form_faults(note):
             gradients = _between_others(pull, flows) if self.vectorised else pull(flows)
@@ -695,7 +693,4 @@ def _faults_on_paths(
 
 def _moves(start: Any, tensor: Any) -> bool:
     """Whether a tensor, or what is read from a variable's handle, moves another tensor."""
-    values = [start]
-    if start.dtype == tf.resource:
-        values = [value for op in start.consumers() for value in op.outputs]
-    return any(graph_path.leads_to(value, tensor, ()) for value in values)
+    return any(graph_path.leads_to(value, tensor, ()) for value in graph_path.values_from(start))
