@@ -177,9 +177,7 @@ class Walk:
         for step in self.steps:
             all_tensors += [step.op.inputs[index] for index in step.gradients]
             all_tensors += [*step.beside, *(step.op.outputs[index] for index in step.upstreams)]
-        tensors = list(
-            {id(tensor): tensor for tensor in all_tensors if tensor.dtype not in _HANDLES}.values()
-        )
+        tensors = graph_path.distinct(tensor for tensor in all_tensors if tensor.dtype not in _HANDLES)
         return tensors, self.part(tensors, self._held_values)
 
     @cached_property
@@ -224,7 +222,7 @@ class Walk:
             *[flow for step in self.steps for flow in step.upstreams.values()],
             *[flow for step in self.steps for flow in step.gradients.values()],
         ]
-        tensors = list({id(tensor): tensor for tensor in all_flows if is_numeric(tensor)}.values())
+        tensors = graph_path.distinct(filter(is_numeric, all_flows))
         return tensors, self.part(tensors, [(self.upstream, np.zeros(self.upstream.shape))])
 
     def passes(self, upstream: Array) -> tuple[list[OpPass], list[Array | None]]:

@@ -35,6 +35,12 @@ def narrow(value: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
         return value.astype(target.as_numpy_dtype, copy=False)
 
 
+def constant(value: np.ndarray[Any, Any], dtype: Any) -> Any:
+    """Return a wide array as a tensor of a TensorFlow dtype."""
+    dtype = tf.as_dtype(dtype)
+    return tf.constant(narrow(value, dtype.name), dtype)
+
+
 def widen(value: Any) -> np.ndarray[Any, Any]:
     """Cast a tensor's value to its wide NumPy form, which holds it exactly."""
     array = np.asarray(value)

@@ -174,6 +174,11 @@ def values_from(start: Any) -> list[Any]:
     return outputs_of(start.consumers()) if start.dtype == tf.resource else [start]
 
 
+def distinct(tensors: Iterable[Any]) -> list[Any]:
+    """Return tensors, each once."""
+    return list({id(tensor): tensor for tensor in tensors}.values())
+
+
 def outputs_of(ops: Iterable[Any]) -> list[Any]:
     """Return the tensors that some ops make."""
     return [tensor for op in ops for tensor in op.outputs]

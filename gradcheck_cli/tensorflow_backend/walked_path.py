@@ -285,7 +285,7 @@ class OpAlone(OpFacts):
     def fed(self) -> list[Any]:
         """The tensors that move, each once."""
         tensors = [self.step.op.inputs[index] for index in self.step.gradients]
-        return list({id(tensor): tensor for tensor in tensors}.values())
+        return graph_path.distinct(tensors)
 
     @cached_property
     def fetched(self) -> list[Any]:
@@ -395,7 +395,7 @@ class OpAlone(OpFacts):
         """What is always fed: the case's inputs, its draws, and tensors that move without being an input."""
         tensors = [*self.walk.inputs, *self.walk.held.draws]
         tensors += [tensor for fed in self.fed for tensor in self._moved_with(fed)]
-        return list({id(tensor): tensor for tensor in tensors}.values())
+        return graph_path.distinct(tensors)
 
     def _moved_with(self, fed: Any) -> list[Any]:
         """Return what moves with an input: a custom gradient's forward reads a variable for itself."""

@@ -14,6 +14,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -94,10 +95,10 @@ class Binder:
     def _attach(self) -> Bound:
         code = self.case.code
         if code.binding == "autodiff":
-            return Bound(self._flat_function(code.forward, "forward"))
+            return Bound(self._function())
         gradient = self._load_gradient()
         if code.binding == "custom_gradient":
-            return Bound(self._custom_gradient(self._flat_function(code.forward, "forward"), gradient))
+            return Bound(self._custom_gradient(self._function(), gradient))
         if code.binding == "defun":
             return Bound(self._defun(gradient))
         name = unique_name(self.case.op)
@@ -106,7 +107,7 @@ class Binder:
             body = self._py_func(self._load(code.forward, "forward"))
         else:
             override = Override(name, (str(code.op_type),))
-            body = self._flat_function(code.forward, "forward")
+            body = self._function()
         tf.RegisterGradient(override.name)(gradient)
 
         def overridden(*tensors: Any) -> list[Any]:
@@ -128,7 +129,7 @@ class Binder:
 
     def body(self) -> Callable[..., list[Any]]:
         """Return the forward alone, as a function of flat tensors."""
-        return self._symmetrise_inputs(self._flat_function(self.case.code.forward, "forward"))
+        return self._symmetrise_inputs(self._function())
 
     def reference(self) -> Bound:
         """Bind the reference, which is differenced; a NumPy function is called through py_func.
@@ -139,12 +140,8 @@ class Binder:
         function = self._load(reference.function if reference else None, "reference")
         case = replace(self.case, code=code_of_reference(function, self.case))
         if reference is not None and reference.implicit:
-
-            def make_distribution(tensors: Sequence[Any]) -> Any:
-                return call_with(lambda values, named: function(*values, **named), function, case, tensors)
-
-            sampler = self._flat_function(case.code.forward, "forward")
-            return Bound(self._symmetrise_inputs(_implicit_sample(sampler, make_distribution)))
+            make_distribution = partial(call_with, function, function, case)
+            return Bound(self._symmetrise_inputs(_implicit_sample(self._function(), make_distribution)))
         binder = replace(self, case=case)
         call = binder._tensor_or_numpy_function(function, "reference")  # noqa: SLF001 (of the same class)
         return Bound(self._symmetrise_inputs(call))
@@ -207,21 +204,20 @@ class Binder:
             self.built[name] = factory(**dict(self.case.code.build or {}))
         return self.built[name]
 
-    def _flat_function(self, ref: FunctionRef | None, role: str) -> Callable[..., list[Any]]:
+    def _function(self) -> Callable[..., list[Any]]:
         """Return forward as a function of flat tensors: the user's, or the raw op."""
+        ref = self.case.code.forward
         if ref is None:
             return lambda *tensors: create_raw_op(self.case, tensors)
-        function = self._load(ref, role)
-        if ref.numpy:
-            return self._py_func(function)
-        return self._tensor_function(function, role)
+        function = self._load(ref, "forward")
+        return self._py_func(function) if ref.numpy else self._tensor_function(function, "forward")
 
     def _tensor_function(self, function: Callable[..., Any], role: str) -> Callable[..., list[Any]]:
         def call(*tensors: Any) -> list[Any]:
             result = call_with(invoke, function, self.case, tensors)
             return flat_outputs(self.case, result, role, self.names)
 
-        def invoke(arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        def invoke(*arguments: Any, **keywords: Any) -> Any:
             with bind_settings(function, arguments, keywords):
                 if tf.executing_eagerly():
                     with hooks.behaviour().calling():
@@ -256,9 +252,7 @@ class Binder:
             # The arrays may be TensorFlow's own memory. A forward that writes to one gets a copy, and this is
             # recorded.
             copies = [np.array(array) for array in arrays]
-            result = call_with(
-                lambda positional, keywords: run_numpy(*positional, **keywords), function, case, copies
-            )
+            result = call_with(run_numpy, function, case, copies)
             for tensor, array, copy in zip(case.tensors, arrays, copies, strict=True):
                 if not _are_equal(array, copy) and tensor.name not in self.modified:
                     self.modified.append(tensor.name)
@@ -419,18 +413,27 @@ def _note_or_raise(op: Any, input_index: int, message: str) -> None:
     note(op.inputs[input_index], message)
 
 
+def _require_count(what: str, noun: str, gradients: Sequence[Gradient], names: Sequence[str]) -> None:
+    """Require one gradient for each input.
+
+    Raises:
+        CaseFailedError: there are more, or fewer.
+    """
+    if len(gradients) != len(names):
+        raise CaseFailedError(
+            "gradient_count",
+            f"the {what} must return {count(len(names), noun)}, one (or None) for each of "
+            f"{', '.join(names)}, but returned {len(gradients)}.",
+        )
+
+
 def guard_gradient(gradient: Callable[..., Any], names: Sequence[str]) -> Callable[..., list[Gradient]]:
     """Wrap a gradient `(op, *upstream)` so that its results are checked before TensorFlow sees them."""
 
     def call(op: Any, *upstream: Any) -> list[Gradient]:
         with frames.naming_errors("gradient", "the gradient function"):
             gradients = as_list(gradient(op, *upstream))
-        if len(gradients) != len(names):
-            raise CaseFailedError(
-                "gradient_count",
-                f"the gradient function must return {count(len(names), 'gradient')}, one (or None) for each "
-                f"of {', '.join(names)}, but returned {len(gradients)}.",
-            )
+        _require_count("gradient function", "gradient", gradients, names)
         return _replace_malformed(gradients, op, names)
 
     return call
@@ -497,12 +500,7 @@ def from_numpy(
             for shape, tensor in zip(output_shapes, all_upstreams, strict=True)
         ]
         first_gradients = as_list(function(*ones, *inputs))
-        if len(first_gradients) != len(names):
-            raise CaseFailedError(
-                "gradient_count",
-                f"the NumPy gradient must return {count(len(names), 'array')}, one (or None) for each of "
-                f"{', '.join(names)}, but returned {len(first_gradients)}.",
-            )
+        _require_count("NumPy gradient", "array", first_gradients, names)
         indices = [input_index for input_index, value in enumerate(first_gradients) if value is not None]
         indices = _check_dtypes(first_gradients, indices, op, names)
         if not indices:  # a py_func without outputs is an operation and returns nothing

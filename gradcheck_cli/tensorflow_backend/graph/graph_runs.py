@@ -163,8 +163,7 @@ class Batched:
         for position in range(count):
             for index, stack in zip(batched_indices, stacks, strict=True):
                 dtype, shape = self.arguments[index]
-                value = dtypes.narrow(value_of(stack, position, shape), dtype)
-                arguments[index] = tf.constant(value, dtype=dtype)
+                arguments[index] = dtypes.constant(value_of(stack, position, shape), dtype)
             row = [dtypes.widen(value.numpy()) for value in self._call(arguments)]
             if count == 1:  # large ones are evaluated one at a time: no copy
                 return [value[np.newaxis] for value in row]
@@ -230,7 +229,7 @@ class Batched:
     def _stack(self, index: int, stack: Stack) -> Any:
         dtype, shape = self.arguments[index]
         values = stack.points().reshape(-1, *shape) if isinstance(stack, Moves) else stack
-        return tf.constant(dtypes.narrow(values, dtype), dtype)
+        return dtypes.constant(values, dtype)
 
     def _base_argument(self, index: int) -> Any:
         """Return an argument at the base point, made once: making a large one may cost more than a point."""

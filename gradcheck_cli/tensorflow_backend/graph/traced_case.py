@@ -181,8 +181,7 @@ class Weights:
         try:
             with State.of(resources).restore_at_end():
                 for resource, value in zip(resources, values, strict=True):
-                    (dtype,) = resource.dtypes
-                    resource.write(tf.constant(dtypes.narrow(value, dtype.name), dtype))
+                    resource.write(dtypes.constant(value, resource.dtype))
                 twins.follow()
                 yield
         finally:

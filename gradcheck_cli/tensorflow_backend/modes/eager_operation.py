@@ -97,7 +97,7 @@ class CalledCase(OpenedCase):
                     self.call.reseed(self.call.seed + 1)  # the gradient draws independently of the forward
                 targets = [outputs[output] for output in upstreams]
                 flows = [
-                    _constant(value_of(stack, row, tuple(target.shape)), target.dtype)
+                    dtypes.constant(value_of(stack, row, tuple(target.shape)), target.dtype)
                     for stack, target in zip(upstreams.values(), targets, strict=True)
                 ]
                 with naming_user_errors(), watching(), self.call.note_gradient_writes():
@@ -263,7 +263,7 @@ class CalledCase(OpenedCase):
                 for input_index, stack in arguments.items():
                     info = self.inputs[input_index]
                     value = value_of(stack, row, info.shape)
-                    tensors[input_index] = _constant(value, tf.as_dtype(info.dtype))
+                    tensors[input_index] = dtypes.constant(value, info.dtype)
                 rows.append(self._evaluate_at(tensors))
         if not rows:
             return [np.empty((0, *output.shape)) for output in self.outputs]
@@ -309,10 +309,6 @@ class CalledCase(OpenedCase):
                 zero = np.zeros_like(gradients[0])
                 result[input_index] = np.stack([zero if value is None else value for value in column])
         return result
-
-
-def _constant(value: Array, dtype: tf.DType) -> Any:
-    return tf.constant(dtypes.narrow(value, dtype.name), dtype)
 
 
 def describe_failure(error: BaseException) -> CaseFailedError:

@@ -260,7 +260,7 @@ def at_values(
             for index, stack in moved.items():
                 variable = variable_of[index]
                 value = value_of(stack, row, tuple(variable.shape))
-                variable.assign(tf.constant(dtypes.narrow(value, variable.dtype.name), variable.dtype))
+                variable.assign(dtypes.constant(value, variable.dtype))
             yield row
 
     resources = (Resource(variable.handle, (variable.dtype,)) for variable in variable_of.values())

@@ -15,6 +15,7 @@ from gradcheck_cli.checking.ops.operation import GradientFormError, TensorInfo
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.binding.binder import form_fault
+from gradcheck_cli.tensorflow_backend.leaves import unique
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs, private_settings
 from gradcheck_cli.tensorflow_backend.registry import place_of
 from gradcheck_cli.visible import count
@@ -71,13 +72,8 @@ def _name_variables(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def create(next_creator: Callable[..., Any], **arguments: Any) -> Any:
         if tf.executing_eagerly():  # a graph numbers its names itself
-            name = plain = arguments.get("name") or "Variable"
-            suffix = 0
-            while name in used_names:
-                suffix += 1
-                name = f"{plain}_{suffix}"
-            used_names.add(name)
-            arguments["name"] = name
+            (arguments["name"],) = unique([arguments.get("name") or "Variable"], used_names)
+            used_names.add(arguments["name"])
         return next_creator(**arguments)
 
     def call(*tensors: Any) -> Any:
