@@ -21,7 +21,7 @@ from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.frames import place_in_users_code
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
-from gradcheck_cli.tensorflow_backend.graph_path import STOPS
+from gradcheck_cli.tensorflow_backend.op_types import FLAT, STOPS
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 from gradcheck_cli.tensorflow_backend.registry import place_of
@@ -257,12 +257,12 @@ class Walk:
         between = set(graph_path.ops_between([start], [self.result]))
 
         def users(op: Any) -> list[Any]:
-            moved = [] if op.type in graph_path.FLAT else filter(is_numeric, op.outputs)
+            moved = [] if op.type in FLAT else filter(is_numeric, op.outputs)
             return [user for tensor in moved for user in tensor.consumers() if user in between]
 
         descriptions = []
         for op in reached(between.intersection(start.consumers()), users):
-            if op.type in graph_path.FLAT or not any(map(is_numeric, op.outputs)):
+            if op.type in FLAT or not any(map(is_numeric, op.outputs)):
                 place = place_in_users_code(op)
                 kind = f" to {op.outputs[0].dtype.name}" if op.type == "Cast" else ""
                 descriptions.append(f"{op.type}{kind} '{op.name}'" + (f" at {place}" if place else ""))

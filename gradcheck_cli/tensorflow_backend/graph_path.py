@@ -10,96 +10,11 @@ from weakref import WeakKeyDictionary
 import tensorflow as tf
 
 from gradcheck_cli.reach import reached
-from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.tensorflow_backend import dtypes, op_types
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs, private_state
 
-STOP = "StopGradient"  # the name under which held stops are counted
-STOPS = frozenset({STOP})  # backpropagation ends at them, and a check may hold them at their base value
 MARK = "_gradcheck_held"  # attr of an op in a body whose result the op after it holds
 
-# Stateful by their OpDef, but their kernels don't depend on the run, unlike those of the TensorArrays and
-# stacks of TensorFlow 1, which belong to the run.
-_FREE_STATEFUL = {
-    "Assert",
-    "Case",
-    "CheckNumerics",
-    "CheckNumericsV2",
-    "Empty",
-    "If",
-    "Placeholder",
-    "ReadVariableOp",
-    "ResourceGather",
-    "ResourceGatherNd",
-    "StatefulPartitionedCall",
-    "VarHandleOp",
-    "VariableShape",
-    "While",
-}
-# Stateful by their OpDef, but the same inputs give the same outputs.
-_HARMLESS_STATEFUL = _FREE_STATEFUL | {"DebugIdentityV2", "EagerPyFunc", "Print", "PrintV2", "PyFunc"}
-# Other ops on variables and on tables, which are restored after each call, by the beginning of their types;
-# and on a loop's stacks and TensorArrays of TensorFlow 1, which are created anew in each run.
-_ON_RESTORED_STATE = (
-    "AnonymousHashTable",
-    "AnonymousMutable",
-    "AssignAddVariableOp",
-    "AssignSubVariableOp",
-    "AssignVariable",
-    "HashTableV2",
-    "LookupTable",
-    "MutableDenseHashTableV2",
-    "MutableHashTable",
-    "ResourceApply",
-    "ResourceCountUpTo",
-    "ResourceScatter",
-    "ResourceSparseApply",
-    "ResourceStridedSliceAssign",
-    "Stack",
-    "TensorArray",
-    "VarIsInitializedOp",
-)
-_REFERENCE_VARIABLES = {"TemporaryVariable", "Variable", "VariableV2"}
-# Ops that round, by the beginning of their type.
-QUANTISERS = ("Ceil", "FakeQuant", "Floor", "QuantizeAndDequantize", "Rint", "Round", "TruncateDiv")
-# Their derivative is zero wherever it exists.
-FLAT = {
-    "Ceil",
-    "Floor",
-    "OnesLike",
-    "Rank",
-    "Rint",
-    "Round",
-    "Shape",
-    "ShapeN",
-    "Sign",
-    "Size",
-    *STOPS,
-    "ZerosLike",
-}
-# They draw their pooling regions at each call, unless told not to; their OpDefs don't say so.
-_DRAWS_REGIONS = {"FractionalMaxPool", "FractionalAvgPool"}
-NUMPY_CALLS = frozenset({"PyFunc", "PyFuncStateless"})  # EagerPyFunc has a gradient, by an internal tape
-# Samplers whose gradient is no derivative of the draw, but differentiates the distribution implicitly. The
-# draw, at a fixed seed, is made by accepting and rejecting: it moves differently with the parameters.
-IMPLICIT_SAMPLERS = {
-    "RandomGamma",
-    "StatelessParameterizedTruncatedNormal",
-    "StatelessRandomGammaV2",
-    "StatelessRandomGammaV3",
-}
-GENERATOR_DRAWS = {
-    "NonDeterministicInts",
-    "RngReadAndSkip",
-    "RngSkip",
-    "StatefulRandomBinomial",
-    "StatefulStandardNormalV2",
-    "StatefulTruncatedNormal",
-    "StatefulUniform",
-    "StatefulUniformFullInt",
-    "StatefulUniformInt",
-}
-# Ops through which a tensor passes unchanged in a loop or a branch of TensorFlow 1.
-_UNCHANGED = {"Enter", "Exit", "Identity", "Merge", "NextIteration", "Switch"}
 # By their numbers in attrs, such as DT_FLOAT.
 _BELOW_FLOAT64 = {tf.as_dtype(name).as_datatype_enum: name for name in dtypes.REFERENCE}
 
@@ -140,7 +55,7 @@ def moved_by(tensors: Sequence[Any], held: Sequence[Any], *, stops: bool = False
     A path through integers or booleans (a comparison, an index), through rounding, or through a held tensor
     has no slope. A path through a `stop_gradient` that isn't held counts if `stops` is true.
     """
-    flat = FLAT - STOPS if stops else FLAT
+    flat = op_types.FLAT - op_types.STOPS if stops else op_types.FLAT
     closed = {id(tensor) for tensor in held}
 
     def is_open(tensor: Any) -> bool:
@@ -207,8 +122,8 @@ def passes_numpy(tensor: Any, output: Any) -> bool:
     closed = [
         output_tensor
         for op in ops_between([tensor], [output])
-        if (op.type in NUMPY_CALLS and not private_graphs.override_of(op.node_def))
-        or any(node.op in NUMPY_CALLS for node in inner_nodes(op))
+        if (op.type in op_types.NUMPY_CALLS and not private_graphs.override_of(op.node_def))
+        or any(node.op in op_types.NUMPY_CALLS for node in inner_nodes(op))
         for output_tensor in op.outputs
     ]
     return bool(closed) and not leads_to(tensor, output, closed)
@@ -282,8 +197,8 @@ def types_of(ops: Collection[Any]) -> set[str]:
 
 def is_free(graph: Any) -> bool:
     """Whether a graph and its bodies have no state: they may run in any order, in any loop."""
-    op_types = types_of(graph.get_operations())
-    definitions = [private_graphs.op_def(name) for name in op_types - _FREE_STATEFUL]
+    types = types_of(graph.get_operations())
+    definitions = [private_graphs.op_def(name) for name in types - op_types.FREE_STATEFUL]
     return not any(definition is not None and definition.is_stateful for definition in definitions)
 
 
@@ -298,7 +213,7 @@ def ops_met(outputs: Iterable[Any]) -> list[Any]:
     """Return the ops that backpropagation may visit; it steps over custom gradients, and ends at stops."""
 
     def before(op: Any) -> list[Any]:
-        if op.type in STOPS:
+        if op.type in op_types.STOPS:
             return []
         return [tensor.op for tensor in list(op.inputs)[private_graphs.custom_gradient_results(op) :]]
 
@@ -307,11 +222,11 @@ def ops_met(outputs: Iterable[Any]) -> list[Any]:
 
 def quantisers(ops: Collection[Any]) -> list[str]:
     """Return the types of ops, also in bodies, that round to whole numbers or to steps of another size."""
-    op_types = {name for name in types_of(ops) if name.startswith(QUANTISERS)}
+    types = {name for name in types_of(ops) if name.startswith(op_types.QUANTISERS)}
     casts = (op for op in ops if op.type == "Cast")
     if any(op.inputs[0].dtype.is_floating and op.outputs[0].dtype.is_integer for op in casts):
-        op_types.add("Cast")
-    return sorted(op_types)
+        types.add("Cast")
+    return sorted(types)
 
 
 def generator_draws(outputs: Sequence[Any], forward_ops: Iterable[Any]) -> list[str]:
@@ -327,24 +242,14 @@ def generator_draws(outputs: Sequence[Any], forward_ops: Iterable[Any]) -> list[
             for earlier in private_state.ordered_before(op)
         )
         for name in types_of([op]):
-            if name in GENERATOR_DRAWS and not is_reset:
+            if name in op_types.GENERATOR_DRAWS and not is_reset:
                 types.add(name)
     return sorted(types)
 
 
-def is_varying(op_type: str) -> bool:
-    """Whether an op of this type has its own state, so that its results may vary: a random one.
-
-    Variables and tables are state as well, but they are restored after each call.
-    """
-    definition = private_graphs.op_def(op_type)
-    depends_on_inputs = op_type in _HARMLESS_STATEFUL or op_type.startswith(_ON_RESTORED_STATE)
-    return definition is not None and definition.is_stateful and not depends_on_inputs
-
-
 def _is_assigned_first(op: Any) -> bool:
     """Whether an op is a reference variable that is read only after the same run has assigned to it."""
-    return op.type in _REFERENCE_VARIABLES and all(
+    return op.type in op_types.REFERENCE_VARIABLES and all(
         consumer.type == "Assign" for output in op.outputs for consumer in output.consumers()
     )
 
@@ -399,9 +304,9 @@ def stateful_types(outputs: Sequence[Any], held: Sequence[Any] = ()) -> list[str
     for op in private_graphs.ops_run(outputs, held):
         inner = [node.op for node in inner_nodes(op) if MARK not in node.attr]
         for name in (op.type, *inner):
-            if is_varying(name) and not (name == op.type and _is_assigned_first(op)):
+            if op_types.is_varying(name) and not (name == op.type and _is_assigned_first(op)):
                 types.add(name)
-        if op.type in _DRAWS_REGIONS and not op.get_attr("deterministic"):
+        if op.type in op_types.FRACTIONAL and not op.get_attr("deterministic"):
             types.add(op.type)
     return sorted(types)
 
@@ -447,7 +352,7 @@ def _find_flows(ops: Iterable[Any]) -> set[int]:
     ]
 
     def onward(tensor: Any) -> list[Any]:
-        unchanged = outputs_of(op for op in tensor.consumers() if op.type in _UNCHANGED)
+        unchanged = outputs_of(op for op in tensor.consumers() if op.type in op_types.UNCHANGED)
         return [output for output in unchanged if output.dtype == tensor.dtype]
 
     return set(reached(flows, onward, key=id))

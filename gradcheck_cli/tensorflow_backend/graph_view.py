@@ -12,19 +12,15 @@ from typing import Any
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend import graph_path
-from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES
 from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
-from gradcheck_cli.tensorflow_backend.kinks import BODIES
+from gradcheck_cli.tensorflow_backend.op_types import BODIES, PYTHON_CALLS, SHAPES, STOPS
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.state import Made
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import naming_run_errors, require_shapes
-
-# Ops whose result is a shape, which is no value.
-_SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"})
 
 
 def has_graph(op: Any) -> bool:
@@ -50,7 +46,7 @@ def ops_inside(op: Any) -> Iterator[tuple[Any, set[Any]]]:
 
 def _moving(graph: Any, inputs: Sequence[Any]) -> set[Any]:
     """Return the ops of a graph whose results move with some inputs, including those of the inputs."""
-    shapes = graph_path.outputs_of(op for op in graph.get_operations() if op.type in _SHAPES)
+    shapes = graph_path.outputs_of(op for op in graph.get_operations() if op.type in SHAPES)
     return graph_path.ops_after(inputs, shapes) | {tensor.op for tensor in inputs}
 
 
@@ -101,7 +97,7 @@ class ForwardGraph:
         stops = [
             UnheldStop(frozen.Stop.of(op).place, id(op.outputs[0]) in forward_ids)
             for op in self.between(output, input_index)
-            if op.type in graph_path.STOPS and id(op.outputs[0]) not in held_ids
+            if op.type in STOPS and id(op.outputs[0]) not in held_ids
         ]
         return [stop for stop in stops if not stop.is_of_forward] or stops
 
@@ -172,7 +168,7 @@ class WholeGraph:
     @cached_property
     def calls_python(self) -> bool:
         """Whether the forward or the gradient calls Python code of the user's."""
-        return any(op.type in PY_FUNC_TYPES for op in graph_path.ops_before(self.results))
+        return any(op.type in PYTHON_CALLS for op in graph_path.ops_before(self.results))
 
     def wide(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
         """Return, for a float64 twin, the tensors in place of those of the declared dtypes' graph."""

@@ -154,7 +154,7 @@ def _variables_of_custom_gradients(opener: CaseOpener) -> list[Any]:
     """
     try:
         op = opener.open(Opening())
-        variables = private_state.in_order_of_creation(op.variables_of_gradients)
+        variables = private_state.in_order_of_creation(op.facts.opened.gradient_variables)
         if variables and opener.case.reference is not None:
             used = captured_ids(opener.open(Opening(of="reference")).traced.forward.function)
             variables = [variable for variable in variables if id(variable.handle) in used]
@@ -305,8 +305,7 @@ class CaseOpener:
             case, vjp = case_of_vjp(self.case, op, reference)
             return replace(self, case=case, state=replace(self.state, draws={}, graphs={}, vjp=vjp))
 
-        opener: CaseOpener = self.state.made.of(make, op)
-        return opener
+        return self.state.made.of(make, op)
 
     def written_ops(self, op: Any, output: int, input_index: int) -> Sequence[Operation] | None:
         """Return the ops on a pair's path whose gradients the user wrote, each by itself; see `Opener`."""

@@ -21,9 +21,8 @@ from gradcheck_cli.tensorflow_backend.backward_walk import READ, Step, Walk, is_
 from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched, run_where_accepted
-from gradcheck_cli.tensorflow_backend.graph_path import STOPS
+from gradcheck_cli.tensorflow_backend.op_types import IMPLICIT_SAMPLERS, STOPS, is_random
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
-from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
     gradients_of,
     naming_run_errors,
@@ -165,9 +164,9 @@ class WalkedPath:
         inner_types = {node.op for node in graph_path.inner_nodes(op)}
         if STOPS & inner_types:
             return "a stop_gradient inside it can't be held"
-        if any(frozen.is_random(name) for name in inner_types) and self.walk.held.body_holds is None:
+        if any(is_random(name) for name in inner_types) and self.walk.held.body_holds is None:
             return "it draws random numbers inside"
-        if ({op.type} | inner_types) & graph_path.IMPLICIT_SAMPLERS:
+        if ({op.type} | inner_types) & IMPLICIT_SAMPLERS:
             return "its gradient is that of a distribution, not of a draw"
         return ""
 

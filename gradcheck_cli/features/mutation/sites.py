@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend import dtypes, frames
 from gradcheck_cli.tensorflow_backend.graph_view import ForwardGraph
-from gradcheck_cli.tensorflow_backend.kinks import BODIES, CONDITION, SIDES, Sides
+from gradcheck_cli.tensorflow_backend.op_types import BODIES, CONDITION, SIDES, Sides
 
 
 @dataclass(frozen=True)

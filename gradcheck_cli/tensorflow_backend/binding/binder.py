@@ -35,6 +35,7 @@ from gradcheck_cli.tensorflow_backend.binding.flat_tensors import (
     takes_build_alone,
 )
 from gradcheck_cli.tensorflow_backend.dtypes import as_list, shape_text
+from gradcheck_cli.tensorflow_backend.op_types import PYTHON_CALLS
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_settings import bind_settings
 from gradcheck_cli.tensorflow_backend.users_code import seed_globals
@@ -103,7 +104,7 @@ class Binder:
             return Bound(self._defun(gradient))
         name = unique_name(self.case.op)
         if code.binding == "py_func":
-            override = Override(name, PY_FUNC_TYPES)
+            override = Override(name, PYTHON_CALLS)
             body = self._py_func(self._load(code.forward, "forward"))
         else:
             override = Override(name, (str(code.op_type),))
@@ -363,7 +364,6 @@ def _are_equal(values: Any, other_values: Any) -> bool:
 # The user's gradient function.
 
 PREFIX = "gradcheck_"  # of every name that we register; `list` hides these names
-PY_FUNC_TYPES = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 _NUMBERS = itertools.count(1)
 Gradient = Any  # tf.Tensor, tf.IndexedSlices or None
 

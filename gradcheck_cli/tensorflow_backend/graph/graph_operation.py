@@ -27,7 +27,7 @@ from gradcheck_cli.tensorflow_backend.binding.flat_tensors import plain_name
 from gradcheck_cli.tensorflow_backend.dtypes import Array, is_differentiable
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import GraphRuns
 from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, OpenedCase, TracedCase
-from gradcheck_cli.tensorflow_backend.graph_path import STOP, STOPS
+from gradcheck_cli.tensorflow_backend.op_types import STOP, STOPS
 from gradcheck_cli.tensorflow_backend.private import private_gradients
 from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
 from gradcheck_cli.tensorflow_backend.traces.state import (
@@ -70,6 +70,11 @@ class CaseFacts(OpFacts):
     def refusal(self) -> str:
         """What the forward raised beside the point, in words."""
         return self.opened.state.refusal
+
+    @property
+    def gradient_variables(self) -> tuple[str, ...]:
+        """Names of the variables for which a custom gradient of the forward has gradients."""
+        return tuple(map(plain_name, self.opened.gradient_variables))
 
 
 @dataclass(frozen=True)
@@ -241,11 +246,6 @@ class GraphFacts(CaseFacts):
         """Names of the ops that an override was meant for but didn't reach."""
         return self.traced.vjp_trace.missed
 
-    @property
-    def gradient_variables(self) -> tuple[str, ...]:
-        """Names of the variables for which a custom gradient of the forward has gradients."""
-        return tuple(plain_name(variable) for variable in self.traced.forward.gradient_variables)
-
 
 def _describe_stops(traced: TracedCase, tensors: Sequence[Any]) -> list[Stop]:
     """Describe tensors of `stop_gradient`s, and all those in bodies as well."""
@@ -328,11 +328,6 @@ class GraphOperation(OpenedOperation):
     def written_before_read(self) -> set[int]:
         """The ids of the handles of variables that the forward reads after it has written to them."""
         return written_before_read(self.traced.forward.function, self.traced.forward.outputs)
-
-    @property
-    def variables_of_gradients(self) -> tuple[Any, ...]:
-        """The variables for which a custom gradient of the forward has gradients."""
-        return self.traced.forward.gradient_variables
 
     @property
     def gradients_seen(self) -> Mapping[str, int]:

@@ -23,6 +23,7 @@ from gradcheck_cli.numerics.shared_limits import RUNS
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
 from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack, take_points, value_of
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
+from gradcheck_cli.tensorflow_backend.op_types import FRACTIONAL
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.traces.state import (
     LARGE_POINT,
@@ -48,8 +49,6 @@ BUDGET_BYTES = 64 * 2**20
 # A function that can't be mapped inside of one op is called point by point up to here. A call costs 0.3 ms;
 # tracing `map_fn` around it costs 20 to 60 ms, and then a point costs 0.05 ms. (decision 31)
 _DIRECT_POINTS = 256
-# Inside a loop, these return sequences of another length in some rounds, two for three. (TensorFlow 2.21)
-_UNMAPPED = frozenset({"FractionalAvgPool", "FractionalMaxPool"})
 
 # Of so many points, some of which are refused, each is tried by itself: an exception costs more than a call.
 _FEW = 16
@@ -132,7 +131,7 @@ class Batched:
         """Whether calls must be made one by one: held values are rewound, or variables restored, first."""
         types = {op.type for op in self.function.graph.get_operations()}
         is_bound = self.rewind is not None or self.is_prepared or bool(find_written(self.function))
-        return is_bound or bool(types & _UNMAPPED)
+        return is_bound or bool(types & FRACTIONAL)
 
     @cached_property
     def is_mappable(self) -> bool:

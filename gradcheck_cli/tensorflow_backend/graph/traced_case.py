@@ -31,6 +31,7 @@ from gradcheck_cli.tensorflow_backend.traces.state import (
     Made,
     Resource,
     State,
+    Thing,
     TraceMode,
     call_once,
     find_written,
@@ -302,6 +303,11 @@ class OpenedCase(ABC):
     def base_values(self) -> list[Array]:
         """The outputs at the base point."""
 
+    @property
+    @abstractmethod
+    def gradient_variables(self) -> tuple[Any, ...]:
+        """The variables for which a custom gradient of the forward has gradients."""
+
     def check_dtypes(self, output_dtypes: Sequence[Any]) -> None:
         """Compare the outputs' number and dtypes with the spec.
 
@@ -427,6 +433,11 @@ class TracedCase(OpenedCase):
     def output_dtypes(self) -> Sequence[Any]:
         """The outputs' dtypes."""
         return self.forward.dtypes
+
+    @property
+    def gradient_variables(self) -> tuple[Any, ...]:
+        """The variables for which a custom gradient of the forward has gradients."""
+        return self.forward.gradient_variables
 
     @cached_property
     def base_values(self) -> list[Array]:
@@ -586,10 +597,7 @@ class TracedCase(OpenedCase):
         """The form of the vjp of `graphs` that rounds at random: one for each trace, at all its points."""
         trace = (self.graphs or self).vjp_trace
         units = self.wide_vjp.twin.units if self.narrow is not None else {}
-        perturbed: Perturbed[VjpTrace] = self.state.made.of(
-            lambda: perturb_vjp(trace, units, self._kept, self.narrow_dtypes), trace
-        )
-        return perturbed
+        return self.state.made.of(lambda: perturb_vjp(trace, units, self._kept, self.narrow_dtypes), trace)
 
     @property
     def perturbed_forward(self) -> Perturbed[ForwardTrace]:
@@ -599,10 +607,9 @@ class TracedCase(OpenedCase):
         if not (units or is_whole) or trace.held.body_holds is not None:
             return Perturbed(trace, (), 0)
         dtypes = NUMBERS if is_whole else ()
-        perturbed: Perturbed[ForwardTrace] = self.state.made.of(
+        return self.state.made.of(
             lambda: perturb_forward(trace, units, self._kept, dtypes), trace, kind=self.perturbs
         )
-        return perturbed
 
     @property
     def _kept(self) -> list[Any]:
@@ -649,17 +656,14 @@ class TracedCase(OpenedCase):
         if self.is_on_one_piece:
             wide = widen_forward(trace, self.state.wide_variables, has_sides=True)
             return wide.on_one_piece() or wide
-        twin: WideForward = self._widen(widen_forward, trace)
-        return twin
+        return self._widen(widen_forward, trace)
 
     @cached_property
     def wide_vjp(self) -> WideVjp:
         """For a twin: the vjp of the declared dtypes, widened."""
-        trace = self.declared.vjp_trace
-        wide: WideVjp = self._widen(widen_vjp, trace)
-        return wide
+        return self._widen(widen_vjp, self.declared.vjp_trace)
 
-    def _widen(self, widen: Callable[[Any, WideVariables], Any], trace: ForwardTrace | VjpTrace) -> Any:
+    def _widen(self, widen: Callable[[Any, WideVariables], Thing], trace: ForwardTrace | VjpTrace) -> Thing:
         """Return the twin of a trace: one for all points, unless values in bodies belong to this one."""
         variables = self.state.wide_variables
         if self.is_exact and trace.held.body_holds is not None:
@@ -753,22 +757,16 @@ class Draws:
             CaseFailedError: that trace has other draws.
         """
         inner = held.body_holds.draw_types() if held.body_holds else ()
-        if self.types != tuple(tensor.op.type for tensor in held.draws) or self.inner_types != inner:
-            raise _other_draws_error()
-        cast_values = []
-        for value, tensor in zip(self.values, held.draws, strict=True):
-            if not tensor.shape.is_compatible_with(value.shape):
-                raise _other_draws_error()
-            cast_values.append(value.astype(tensor.dtype.as_numpy_dtype))
-        return cast_values
-
-
-def _other_draws_error() -> CaseFailedError:
-    return CaseFailedError(
-        "forward",
-        "the forward draws other random numbers each time it is traced (their number, kinds or shapes "
-        "differ), so that no draw can be held; keep no state between calls.",
-    )
+        own = tuple(tensor.op.type for tensor in held.draws)
+        pairs = list(zip(self.values, held.draws, strict=False))  # as many, if they are of the same types
+        is_same = (self.types, self.inner_types) == (own, inner)
+        if not (is_same and all(tensor.shape.is_compatible_with(value.shape) for value, tensor in pairs)):
+            raise CaseFailedError(
+                "forward",
+                "the forward draws other random numbers each time it is traced (their number, kinds or "
+                "shapes differ), so that no draw can be held; keep no state between calls.",
+            )
+        return [value.astype(tensor.dtype.as_numpy_dtype) for value, tensor in pairs]
 
 
 @dataclass(frozen=True)

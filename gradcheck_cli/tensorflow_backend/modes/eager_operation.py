@@ -25,17 +25,16 @@ from gradcheck_cli.checking.pairs.pair import label_between
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN
-from gradcheck_cli.tensorflow_backend import dtypes, frames, graph_path
+from gradcheck_cli.tensorflow_backend import dtypes, frames
 from gradcheck_cli.tensorflow_backend.binding.binder import form_fault
-from gradcheck_cli.tensorflow_backend.binding.flat_tensors import plain_name
 from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack, value_of
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import CaseFacts, GraphFacts, GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import pull_in_spoilt_memory
 from gradcheck_cli.tensorflow_backend.graph.traced_case import OpenedCase
-from gradcheck_cli.tensorflow_backend.graph_path import STOP
 from gradcheck_cli.tensorflow_backend.modes import private_eager
 from gradcheck_cli.tensorflow_backend.modes.eager_call import EagerCall
 from gradcheck_cli.tensorflow_backend.modes.graph_modes import agree, pull_random
+from gradcheck_cli.tensorflow_backend.op_types import IMPLICIT_SAMPLERS, STOP
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_state
 from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
 from gradcheck_cli.tensorflow_backend.traces.state import Resource, at_values
@@ -66,6 +65,13 @@ class CalledCase(OpenedCase):
     def base_values(self) -> list[Array]:
         """The outputs at the base point."""
         return [dtypes.widen(value.numpy()) for value in self.base]
+
+    @property
+    def gradient_variables(self) -> tuple[Any, ...]:
+        """The variables for which a custom gradient of the forward has gradients."""
+        _ = self.base  # the call at the base point records them
+        traced = () if self.trace is None else self.trace.traced.gradient_variables
+        return tuple((self.call.gradient_variables | {id(each): each for each in traced}).values())
 
     def gradients(
         self,
@@ -363,11 +369,6 @@ class CalledFacts(CaseFacts):
         return tuple(dict.fromkeys(stop.place for stop, _ in self.opened.call.held_stops))
 
     @property
-    def gradient_variables(self) -> tuple[str, ...]:
-        """Names of the variables for which a custom gradient of the forward has gradients."""
-        return tuple(plain_name(variable) for variable in _variables_of_gradients(self.opened))
-
-    @property
     def not_float64(self) -> str:
         """Why it isn't judged in float64, in words; empty where it is."""
         if not self.low_precision:
@@ -402,7 +403,7 @@ class EagerFacts(CalledFacts, GraphFacts):
 
     def _moves_draw(self, op_type: str) -> bool:
         """Whether an op of this type makes a draw move: a sampler may be beside what moves."""
-        return op_type not in graph_path.IMPLICIT_SAMPLERS or op_type in self.traced.forward.random_types
+        return op_type not in IMPLICIT_SAMPLERS or op_type in self.traced.forward.random_types
 
     def stops_between(self, output: int, input_index: int) -> dict[str, str]:
         """Return the `stop_gradient`s that can be held between an input and an output; see `OpFacts`.
@@ -442,12 +443,6 @@ def _is_plain_chain(called: CalledCase, output: int, input_index: int) -> bool:
     is_connected = _is_connected(called, output, input_index)  # which counts gradients
     is_own = not called.call.is_plain or called.case.code.gradient is not None
     return is_connected and not is_own and sum(called.seen.values()) > 1
-
-
-def _variables_of_gradients(called: CalledCase) -> tuple[Any, ...]:
-    _ = called.base  # the call at the base point records them
-    traced = () if called.trace is None else called.trace.traced.forward.gradient_variables
-    return tuple((called.call.gradient_variables | {id(each): each for each in traced}).values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -501,11 +496,6 @@ class EagerOperation(OpenedOperation):
         """The ids of variables' handles that the forward writes to; which of them it reads isn't known."""
         _ = self.called.base  # the call at the base point records them
         return set(self.called.call.written.earlier_values)
-
-    @property
-    def variables_of_gradients(self) -> tuple[Any, ...]:
-        """The variables for which a custom gradient of the forward has gradients."""
-        return _variables_of_gradients(self.called)
 
     @property
     def gradients_seen(self) -> Mapping[str, int]:

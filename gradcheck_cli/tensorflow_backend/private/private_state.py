@@ -24,11 +24,6 @@ from gradcheck_cli.tensorflow_backend.dtypes import is_differentiable
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
 
-def trainable_of(function: Any) -> list[Any]:
-    """Return the trainable floating-point variables that a traced function reads, the oldest first."""
-    return in_order_of_creation(function.graph.variables)
-
-
 def in_order_of_creation(variables: Iterable[Any]) -> list[Any]:
     """Return those of the variables that are trainable and of a floating dtype, the oldest first."""
     trainable = [

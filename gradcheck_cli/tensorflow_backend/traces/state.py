@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import tensorflow as tf
@@ -21,6 +21,7 @@ from gradcheck_cli.tensorflow_backend import dtypes, graph_path
 from gradcheck_cli.tensorflow_backend.dtypes import Stack, value_of
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
 
+Thing = TypeVar("Thing")
 # A point of this many elements costs far more than its call: batching it gains nothing.
 LARGE_POINT = 2**17
 _MAPPABLE: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
@@ -33,12 +34,13 @@ class Made:
 
     _made: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
 
-    def of(self, make: Callable[[], Any], *sources: Any, kind: str = "") -> Any:
+    def of(self, make: Callable[[], Thing], *sources: Any, kind: str = "") -> Thing:
         """Return what was made of objects, which `make` makes the first time."""
         key = kind, *map(id, sources)
         if key not in self._made:
             self._made[key] = make(), sources
-        return self._made[key][0]
+        thing: Thing = self._made[key][0]
+        return thing
 
     def clear(self) -> None:
         """Forget all of it."""

@@ -21,7 +21,7 @@ from gradcheck_cli.checking.ops.operation import GradientFormError, Opening
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes, frames, graph_path
 from gradcheck_cli.tensorflow_backend.binding.binder import Bound, Override, note_form_faults
-from gradcheck_cli.tensorflow_backend.kinks import BODIES
+from gradcheck_cli.tensorflow_backend.op_types import BODIES, IMPLICIT_SAMPLERS
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs, private_state
 from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientSite
 from gradcheck_cli.tensorflow_backend.private.private_graphs import CALLS, subgraph_function
@@ -118,14 +118,14 @@ def trace_forward(
     has_draws, has_stops = frozen.look_inside(inputs, backprop_starts)
     body_holds = None
     if has_draws or (stops and has_stops):
-        body_holds = BodyHolds(frozen.is_random, with_stops=stops)
+        body_holds = BodyHolds(with_stops=stops)
         function, graph_inputs, graph_outputs, backprop_starts = trace(body_holds.trace_with_holds())
         inputs = subject.moving_tensors(function, graph_inputs)
     held = frozen.find_held(function, inputs, backprop_starts, body_holds, has_inside=has_draws or has_stops)
     on_path = graph_path.ops_between(inputs, graph_outputs)
     random_types = [
         *graph_path.stateful_types(graph_outputs, held.draws),
-        *sorted(graph_path.types_of(on_path) & graph_path.IMPLICIT_SAMPLERS),
+        *sorted(graph_path.types_of(on_path) & IMPLICIT_SAMPLERS),
     ]
     return ForwardTrace(
         function=function,
@@ -140,7 +140,7 @@ def trace_forward(
         held=held,
         has_effects=bool(find_written(function)),
         handles=tuple(handles(function, subject.variables)),
-        trainable=tuple(private_state.trainable_of(function)),
+        trainable=tuple(private_state.in_order_of_creation(function.graph.variables)),
         gradient_variables=tuple(graph_path.gradient_variables(function.graph, inputs, graph_outputs)),
     )
 
@@ -210,7 +210,7 @@ class GradientGraph:
     def __post_init__(self) -> None:
         """Hold draws in bodies if the forward's trace does."""
         if self.traced.held.inlined:
-            self._body_holds = BodyHolds(frozen.is_random, with_stops=False)
+            self._body_holds = BodyHolds(with_stops=False)
 
     def trace(self, build: Callable[..., Any], signature: Sequence[Any]) -> None:
         """Trace a function that calls `call_forward` and adds a gradient.
@@ -670,7 +670,7 @@ def _faults_on_paths(
     faults: dict[int, str] = {}
     others = [
         (variable.name.partition(":")[0], handle)
-        for variable in private_state.trainable_of(function)
+        for variable in private_state.in_order_of_creation(function.graph.variables)
         if (handle := private_state.captured_handles(function).get(id(variable.handle))) is not None
     ]
     for tensor, message in malformed:

@@ -21,7 +21,8 @@ import tensorflow as tf
 from tensorflow.core.framework import node_def_pb2
 
 from gradcheck_cli.numerics.precision import precision_of
-from gradcheck_cli.tensorflow_backend.graph_path import NUMPY_CALLS, types_of
+from gradcheck_cli.tensorflow_backend.graph_path import types_of
+from gradcheck_cli.tensorflow_backend.op_types import NUMPY_CALLS
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import whole_graph
 from gradcheck_cli.tensorflow_backend.traces.tracing import ForwardTrace, VjpTrace
