@@ -21,7 +21,6 @@ from gradcheck_cli.checking.ops.operation import (
     Stack,
     TensorInfo,
 )
-from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend import graph_path
 from gradcheck_cli.tensorflow_backend.binding.flat_tensors import plain_name
 from gradcheck_cli.tensorflow_backend.dtypes import Array, is_differentiable
@@ -298,12 +297,12 @@ class GraphOperation(OpenedOperation):
         )
 
     @staticmethod
-    def open(case: Case, opening: Opening, state: CaseState, mode: TraceMode = GRAPH) -> GraphOperation:
+    def open(state: CaseState, opening: Opening, mode: TraceMode = GRAPH) -> GraphOperation:
         """Open a form of a case with the graphs of the first sample point at which it was opened."""
         key = (mode, replace(opening, sample=0))
         if key in state.graphs:
             return GraphOperation.of(state.graphs[key].at_sample(opening.sample))
-        state.graphs[key] = TracedCase(case, opening, state, trace_mode=mode)
+        state.graphs[key] = TracedCase(state, opening, trace_mode=mode)
         return GraphOperation.of(state.graphs[key])
 
     def retraced(self) -> GraphOperation:
@@ -339,7 +338,7 @@ class GraphOperation(OpenedOperation):
         with private_gradients.differentiate_functions_anew():
             traced = self.traced
             opening = replace(traced.opening, dtype="declared")
-            retraced = TracedCase(traced.case, opening, traced.state, trace_mode=traced.trace_mode)
+            retraced = TracedCase(traced.state, opening, trace_mode=traced.trace_mode)
             return retraced.vjp_trace.gradients_seen
 
 

@@ -191,8 +191,9 @@ class Weights:
 
 @dataclass
 class CaseState:
-    """What all ops of one case share: what was built, drawn, traced and written to."""
+    """What all ops of one case share: the case, and what was built, drawn, traced and written to."""
 
+    case: Case
     # what `build` returned; it is called once, so a layer's weights are the same in every trace
     built: dict[str, Any] = field(default_factory=dict)
     # the random draws by sample point, and by whether the reference draws them
@@ -229,9 +230,9 @@ class CaseState:
             return self.vjp.bound(binder, self.variables, surrogate=surrogate)
         return binder.reference() if surrogate else binder.forward()
 
-    def target(self, case: Case) -> Any:
-        """Return the forward of the case, or of a form of it, as the user named it; see `Binder.target`."""
-        return Binder(case, str, (), built=self.built).target()
+    def target(self) -> Any:
+        """Return the forward as the user named it; see `Binder.target`."""
+        return Binder(self.case, str, (), built=self.built).target()
 
     def refuse(self, opened: Any, failure: CaseFailedError) -> list[Array]:
         """Return the outputs of an opened case at a point that its forward refuses: NaN.
@@ -245,22 +246,26 @@ class CaseState:
             for output, value in zip(opened.outputs, opened.base_values, strict=True)
         ]
 
-    def seed_at_first_use(self, seed: int) -> contextlib.AbstractContextManager[None]:
+    def seed_at_first_use(self) -> contextlib.AbstractContextManager[None]:
         """Seed the global generators when the forward is called for the first time: it may build layers."""
-        return contextlib.nullcontext() if self.draws else seed_globals(seed)
+        return contextlib.nullcontext() if self.draws else seed_globals(self.case.seed)
 
 
 @dataclass
 class OpenedCase(ABC):
     """One case at one sample point, traced or called."""
 
-    case: Case
+    state: CaseState  # what all ops of the case share
     # the form of the case that is opened, with its sample point
     opening: Opening = field(default_factory=Opening)
-    state: CaseState = field(default_factory=CaseState)  # what all ops of the case share
     # keys of the `stop_gradient`s that are held while the inputs move; `None`: as the spec says
     stops: frozenset[str] | None = None
     _names: list[str] = field(default_factory=list)  # the outputs', from what the forward returned
+
+    @property
+    def case(self) -> Case:
+        """The case."""
+        return self.state.case
 
     @cached_property
     def at(self) -> SamplePoint:
@@ -542,7 +547,7 @@ class TracedCase(OpenedCase):
             # Values that are held in bodies belong to one point.
             if trace.held.body_holds is None or self.graphs.sample == self.sample:
                 return trace
-        with self.state.seed_at_first_use(self.case.seed):
+        with self.state.seed_at_first_use():
             return self._trace_forward()
 
     def _trace_forward(self) -> ForwardTrace:

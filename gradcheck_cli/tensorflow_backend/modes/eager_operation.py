@@ -200,7 +200,7 @@ class CalledCase(OpenedCase):
         """The same function traced, which shows how its ops are joined; `None` if it can't be, or differs."""
         _ = self.base  # the first call is the user's
         with contextlib.suppress(CaseFailedError, CaseSkippedError, GradientFormError):
-            op = GraphOperation.open(self.case, self.opening, self.state)
+            op = GraphOperation.open(self.state, self.opening)
             _ = op.traced.forward
             if self.call.seen.draws or agree(op, self):  # values that are drawn differ
                 return op
@@ -247,7 +247,7 @@ class CalledCase(OpenedCase):
     @cached_property
     def base(self) -> list[Any]:
         """The outputs of the call at the base point, as tensors."""
-        with self.state.seed_at_first_use(self.case.seed):
+        with self.state.seed_at_first_use():
             outputs = self._call_forward(lambda *tensors: self.call.call_at_base(tensors))
         self.check_dtypes([value.dtype for value in outputs])
         return outputs
@@ -472,7 +472,7 @@ class EagerOperation(OpenedOperation):
     def retraced(self) -> EagerOperation:
         """Return the op, to be called anew at the same point."""
         called = self.called
-        return EagerOperation.of(CalledCase(called.case, called.opening, called.state, called_twice=True))
+        return EagerOperation.of(CalledCase(called.state, called.opening, called_twice=True))
 
     @cached_property
     def trainable(self) -> tuple[Any, ...]:
