@@ -23,7 +23,6 @@ from gradcheck_cli.plain_files import is_installed, short_path
 from gradcheck_cli.spec.case import CodeUnderTest
 from gradcheck_cli.tensorflow_backend import graph_path, op_types
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
-from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientLog
 
 _DEEPEST = 10  # decorators around one function
 
@@ -39,9 +38,9 @@ def has_custom_gradient(function: object) -> bool:
 
 
 @contextlib.contextmanager
-def note_gradients() -> Iterator[GradientLog]:
+def note_gradients() -> Iterator[private_gradients.GradientLog]:
     """Note the hand-written gradients that are made, and those that run, in the block."""
-    log = GradientLog()
+    log = private_gradients.GradientLog()
     with private_gradients.note_sites(log):
         yield log
 

@@ -38,7 +38,6 @@ from gradcheck_cli.tensorflow_backend.dtypes import as_list, shape_text
 from gradcheck_cli.tensorflow_backend.op_types import PYTHON_CALLS
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_settings import bind_settings
-from gradcheck_cli.tensorflow_backend.users_code import seed_globals
 from gradcheck_cli.visible import count
 
 Shape = tuple[int | None, ...]
@@ -174,7 +173,7 @@ class Binder:
             raise CaseFailedError("attribute", f"{role}: is missing.")
         # A module may make layers when it is imported. A seed costs a new kernel for each op and function.
         is_imported = ref.target.partition(":")[0] in sys.modules
-        with contextlib.nullcontext() if is_imported else seed_globals(self.case.seed):
+        with contextlib.nullcontext() if is_imported else users_code.seed_globals(self.case.seed):
             target = users_code.load(ref.target, role)
         owner = "" if role == "gradient" else users_code.owner_of_method(ref.target, target)
         is_factory = role == "forward" or (role == "reference" and takes_build_alone(target, self.case.code))
@@ -199,7 +198,7 @@ class Binder:
             return self.built[name]
         with (
             frames.naming_errors(role, f"build: {name}(**build)"),
-            seed_globals(self.case.seed),
+            users_code.seed_globals(self.case.seed),
             hooks.behaviour().calling(),
         ):
             self.built[name] = factory(**dict(self.case.code.build or {}))

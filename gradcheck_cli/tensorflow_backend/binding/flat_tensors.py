@@ -23,7 +23,6 @@ from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.spec.case import Argument, Case, CodeUnderTest, Form, InputSpec, Source, matches
 from gradcheck_cli.tensorflow_backend import dtypes, frames, op_types, users_code
-from gradcheck_cli.tensorflow_backend.dtypes import shape_text
 from gradcheck_cli.tensorflow_backend.leaves import NO_LABEL, Leaf, Part, leaves_of, parts_of, unique
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
 
@@ -483,8 +482,8 @@ def check_shapes(case: Case, output_names: Sequence[str], values: Sequence[np.nd
         ):
             raise CaseFailedError(
                 "outputs",
-                f"output {declared.name} must have shape {shape_text(expected)} by the spec, but "
-                f"has {shape_text(value.shape)}.",
+                f"output {declared.name} must have shape {dtypes.shape_text(expected)} by the spec, but "
+                f"has {dtypes.shape_text(value.shape)}.",
             )
 
 

@@ -20,7 +20,6 @@ import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend import frames, graph_path
 from gradcheck_cli.tensorflow_backend.dtypes import Array
-from gradcheck_cli.tensorflow_backend.graph_path import MARK
 from gradcheck_cli.tensorflow_backend.op_types import PASSES_INPUT_ON, STOPS, is_random
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
@@ -79,7 +78,7 @@ class BodyHolds:
         is_stop = self.with_stops and op.type in STOPS
         if not (is_stop or is_random(op.type)) or not private_graphs.is_body(op.graph):
             return outputs
-        private_graphs.mark(op, MARK)
+        private_graphs.mark(op, graph_path.MARK)
         held_op = HeldOp(op)
         self.ops.append(held_op)
         held_tensors = tf.compat.v1.py_func(
@@ -171,13 +170,12 @@ def look_inside(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[bool, bo
 
     In another trace, with these functions inlined, they can be held.
     """
-    moving_ops = set(graph_path.ops_between(inputs, outputs))
-    ops_met = set(graph_path.ops_met(outputs))
+    moving_met = set(_moving_ops_met(inputs, outputs))
     draws = stops = False
     for op in graph_path.ops_before(outputs):
         types = {node.op for node in graph_path.inner_nodes(op)}
         draws |= any(is_random(name) for name in types)
-        stops |= bool(STOPS & types) and op in moving_ops and op in ops_met
+        stops |= bool(STOPS & types) and op in moving_met
     return draws, stops
 
 
@@ -197,7 +195,7 @@ def find_held(
     closed = [
         op
         for op in _moving_ops_met(inputs, outputs)
-        if any(node.op in STOPS and MARK not in node.attr for node in graph_path.inner_nodes(op))
+        if any(node.op in STOPS and graph_path.MARK not in node.attr for node in graph_path.inner_nodes(op))
     ]
     for held_op in body_holds.ops if body_holds is not None else ():
         if held_op.op.type in STOPS and _is_met_in_body(held_op.op, outputs):  # only those can be held

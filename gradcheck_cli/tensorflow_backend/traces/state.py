@@ -18,7 +18,6 @@ import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
-from gradcheck_cli.tensorflow_backend.dtypes import Stack, value_of
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
 
 Thing = TypeVar("Thing")
@@ -247,7 +246,7 @@ def call_once(function: Any, tensors: Sequence[Any]) -> list[Any]:
 
 @contextlib.contextmanager
 def at_values(
-    variables: Sequence[Any], moved: Mapping[int, Stack], count: int = 1
+    variables: Sequence[Any], moved: Mapping[int, dtypes.Stack], count: int = 1
 ) -> Iterator[Iterator[int]]:
     """Yield the indices of rows, with the variables set to each row's values; restore them at the end.
 
@@ -261,7 +260,7 @@ def at_values(
         for row in range(len(next(iter(moved.values()), range(count)))):
             for index, stack in moved.items():
                 variable = variable_of[index]
-                value = value_of(stack, row, tuple(variable.shape))
+                value = dtypes.value_of(stack, row, tuple(variable.shape))
                 variable.assign(dtypes.constant(value, variable.dtype))
             yield row
 

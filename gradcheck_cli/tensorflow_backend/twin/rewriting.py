@@ -17,7 +17,6 @@ from tensorflow.core.framework import attr_value_pb2, node_def_pb2
 
 from gradcheck_cli.tensorflow_backend.graph_path import nodes_before
 from gradcheck_cli.tensorflow_backend.private import private_graphs
-from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 from gradcheck_cli.tensorflow_backend.traces.frozen import Held
 from gradcheck_cli.tensorflow_backend.traces.tracing import ForwardTrace, Pullback, VjpTrace
 
@@ -199,7 +198,7 @@ class Rewritten:
 
     def part(self, feeds: Iterable[Any], fetches: Iterable[Any]) -> Any:
         """Return a part of the copy as a function, by tensors of the traced graph."""
-        return subgraph_function(self, self.tensors(feeds), self.tensors(fetches))
+        return private_graphs.subgraph_function(self, self.tensors(feeds), self.tensors(fetches))
 
     def function(self, original: Any) -> Any:
         """Return the form of a function that was made from the traced graph or a part of it."""
