@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -101,9 +101,10 @@ class ForwardGraph:
         ]
         return [stop for stop in stops if not stop.is_of_forward] or stops
 
-    def values(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the values of tensors at the base point, with the forward's draws held."""
-        return self._traced.values_at_point(tensors)
+    def values(self, tensors: Iterable[Any]) -> dict[int, Array]:
+        """Return the values of tensors at the base point by their ids, with the forward's draws held."""
+        each = graph_path.distinct(tensors)
+        return dict(zip(map(id, each), self._traced.values_at_point(each), strict=True))
 
     def behind_switches(self) -> set[Any]:
         """Return the ops behind a `Switch` of TensorFlow 1; those on the side not taken have no value."""
