@@ -106,13 +106,12 @@ def reaches(tensor: Any, output: Any) -> bool:
     """
 
     def onward(tensor: Any) -> list[Any]:
-        users = reached(tensor.consumers(), private_state.ordered_after)
-        return [
-            moved
-            for op in users
-            for index, moved in enumerate(op.outputs)
-            if op.type != "IdentityN" or op.inputs[index] is tensor
-        ]
+        moved: list[Any] = []
+        for op in reached(tensor.consumers(), private_state.ordered_after):
+            pairs = zip(op.outputs, op.inputs, strict=False)
+            is_split = op.type == "IdentityN"
+            moved += [result for result, source in pairs if source is tensor] if is_split else op.outputs
+        return moved
 
     return id(output) in reached([tensor], onward, key=id)
 
@@ -263,7 +262,10 @@ def gradient_variables(graph: Any, inputs: Iterable[Any], outputs: Iterable[Any]
     handles: set[int] = set()
     moved = ops_after(inputs)
     for op in ops_before(outputs):
-        custom = [private_graphs.custom_gradient_in(node) for node in (op.node_def, *inner_nodes(op))]
+        custom = (
+            private_graphs.custom_gradient_of(op),
+            *map(private_graphs.custom_gradient_in, inner_nodes(op)),
+        )
         units = [unit for unit in custom if unit is not None and unit.is_stepped_over]
         variables |= {id(variable): variable for unit in units for variable in unit.variables}
         if any(not private_gradients.is_tensorflows(unit.function) for unit in units):
