@@ -54,7 +54,7 @@ def trace_alone(case: Case, unknown: Collection[int]) -> Callable[[Sequence[Arra
         tf.TensorSpec(None if owner in unknown else tensor.shape, tensor.dtype)
         for tensor, owner in zip(case.tensors, owners, strict=True)
     ]
-    function = trace_function(lambda *tensors: Binder(case, str, ()).forward().call(*tensors), signature)
+    function = trace_function(lambda *tensors: Binder(case).forward().call(*tensors), signature)
 
     def call(values: Sequence[Array]) -> list[Any]:
         kinds = [tensor.dtype for tensor in case.tensors]

@@ -70,8 +70,10 @@ class Binder:
 
     case: Case
     # maps a dtype that the spec names to the one that is traced: itself, or its reference
-    dtype_of: Callable[[str], str]
-    point: Sequence[np.ndarray[Any, Any]]  # the inputs' values, wide; a NumPy gradient is tried there once
+    dtype_of: Callable[[str], str] = str
+    point: Sequence[
+        np.ndarray[Any, Any]
+    ] = ()  # the inputs' values, wide; a NumPy gradient is tried there once
     # as the forward returned them; `None` in the first trace
     output_shapes: Sequence[tuple[int, ...]] | None = None
     # names of inputs that a NumPy forward was seen to write to, filled while it runs

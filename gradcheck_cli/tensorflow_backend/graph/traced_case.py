@@ -232,7 +232,7 @@ class CaseState:
 
     def target(self) -> Any:
         """Return the forward as the user named it; see `Binder.target`."""
-        return Binder(self.case, str, (), built=self.built).target()
+        return Binder(self.case, built=self.built).target()
 
     def refuse(self, opened: Any, failure: CaseFailedError) -> list[Array]:
         """Return the outputs of an opened case at a point that its forward refuses: NaN.

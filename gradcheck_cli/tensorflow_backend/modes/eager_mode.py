@@ -40,7 +40,7 @@ class EagerMode(GraphMode):
         """Refuse bindings that need a graph, and modules that turn eager execution off."""
         if case.code.binding in _NOT_EAGER:
             return _NOT_EAGER[case.code.binding]
-        Binder(case, str, ()).load()
+        Binder(case).load()
         return _EAGER_IS_OFF if hooks.behaviour().turns_eager_off else None
 
     def open(self, state: CaseState, opening: Opening) -> EagerOperation | GraphOperation:
