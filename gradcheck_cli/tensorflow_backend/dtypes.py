@@ -85,11 +85,6 @@ def as_list(result: Any) -> list[Any]:
 Stack = np.ndarray[Any, Any] | Moves
 
 
-def take_points(stack: Stack, rows: slice) -> Stack:
-    """Return some of a stack's points."""
-    return stack.take(rows) if isinstance(stack, Moves) else stack[rows]
-
-
 def value_of(stack: Stack, position: int, shape: tuple[int, ...]) -> Array:
     """Write one of a stack's points out, in its shape."""
     return stack.point(position).reshape(shape) if isinstance(stack, Moves) else stack[position]

@@ -21,7 +21,7 @@ from gradcheck_cli.numerics.precision import coarsest, precision_of
 from gradcheck_cli.numerics.sampling import Moves
 from gradcheck_cli.numerics.shared_limits import RUNS
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
-from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack, take_points, value_of
+from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack, value_of
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
 from gradcheck_cli.tensorflow_backend.op_types import FRACTIONAL
 from gradcheck_cli.tensorflow_backend.private import private_graphs
@@ -95,10 +95,7 @@ class Batched:
         if not count or 0 in sizes or widest >= LARGE_POINT or self._needs_single_calls:
             return self._run_one_by_one(batched_indices, stacks)
         rows = max(1, BUDGET_BYTES // (16 * widest))
-        blocks = [
-            [take_points(stack, slice(start, start + rows)) for stack in stacks]
-            for start in range(0, count, rows)
-        ]
+        blocks = [[stack[start : start + rows] for stack in stacks] for start in range(0, count, rows)]
         results = self._try_one_op(batched_indices, blocks)
         if results is None and count <= _DIRECT_POINTS:
             return self._run_one_by_one(batched_indices, stacks)
@@ -274,7 +271,7 @@ def run_where_accepted(
     parts = [
         run_where_accepted(
             run,
-            {index: take_points(stack, slice(start, start + size)) for index, stack in batch.items()},
+            {index: stack[start : start + size] for index, stack in batch.items()},
             refuse,
         )
         for start in range(0, count, size)
@@ -299,7 +296,7 @@ def pull_in_spoilt_memory(
     for row in range(len(upstream)):
         for info in infos:
             spoil_memory(info, eagerly=eagerly)
-        rows.append(pull(take_points(upstream, slice(row, row + 1))))
+        rows.append(pull(upstream[row : row + 1]))
     return [
         None if any(gradient is None for gradient in column) else np.concatenate(column)
         for column in zip(*rows, strict=True)
@@ -400,10 +397,7 @@ class GraphRuns:
         rows = []
         with at_values(self.traced.variables, moved) as sample_rows:
             for row in sample_rows:
-                rest = {
-                    input_index: take_points(stack, slice(row, row + 1))
-                    for input_index, stack in batch.items()
-                }
+                rest = {input_index: stack[row : row + 1] for input_index, stack in batch.items()}
                 try:
                     values = self._forward.once(rest)
                     require_shapes((value.shape for value in values), outputs)
