@@ -46,6 +46,7 @@ def transposed(jacobian):
 
 MISTAKES = {
     "factor": (dense(3, 4), lambda j, _: 2 * j, (3,), (4,), "2 times"),
+    "nearly right": (dense(3, 4), lambda j, _: j * (1 + 3e-6), (3,), (4,), "is (1 + 3e-06) times"),
     "a size": (dense(3, 4), lambda j, _: j / 4, (3,), (4,), "the sum is meant"),
     "transposed": (dense(2, 9), lambda j, _: transposed(j), (2,), (3, 3), "transposed"),
     "reversed": (dense(3, 4), lambda j, _: j[:, ::-1], (3,), (4,), "reverse"),

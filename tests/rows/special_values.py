@@ -30,6 +30,12 @@ def within(low, x, high):
     return tf.cast((x > low) & (x < high), x.dtype)
 
 
+def apart(u, x, guard):
+    """Return the gradients of the lengths of x = a - b for both."""
+    slope = u[:, None] * x / (tf.norm(x, axis=1, keepdims=True) + guard)
+    return slope, -slope
+
+
 # Not finite at zero, where the derivative is.
 AT_ZERO = """
 square (x=[4]) = x ** 2.0
@@ -65,6 +71,33 @@ sin (x={'shape': [4], 'uniform': {'low': -10, 'high': 10}}) = tf.sin(x)
     right: u * tf.cos(x)
     wrong_between: u * tf.cos(x) * (1 - within(1, x, 1.2))
 """
+# Guards against a division by zero, that no draw comes near, and that draws come near.
+GUARDED = """
+size (x=[3, 4]) = tf.norm(x, axis=1)
+    right: u[:, None] * x / (tf.norm(x, axis=1, keepdims=True) + 1e-12)
+    wrong_guard: u[:, None] * x / (tf.norm(x, axis=1, keepdims=True) + 1e-4)
+absolute (x=[5]) = tf.abs(x)
+    right: u * x / (tf.abs(x) + 1e-12)
+    wrong_guard: u * x / (tf.abs(x) + 1e-4)
+reciprocal (x=[4]) = 1 / x
+    right: -u / (x * x + 1e-20)
+    wrong_guard: -u / (x * x + 1e-6)
+logarithm (x=[4]) = ln(tf.abs(x))
+    right: u / (x + 1e-12)
+    wrong_guard: u / (x + 1e-4)
+root (x={'shape': [4], 'uniform': {'low': 0, 'high': 3}}) = sqrt(x)
+    right: u / (2 * sqrt(x) + 1e-12)
+    wrong_guard: u / (2 * sqrt(x) + 1e-4)
+distance (x=[3, 2], y=[3, 2]) = tf.norm(x - y, axis=1)
+    right: apart(u, x - y, 1e-12)
+    wrong_guard: apart(u, x - y, 1e-4)
+deviation (x=[2, 4]) = tf.math.reduce_std(x, 1)
+    right: apart(u / 2, x - tf.reduce_mean(x, 1, keepdims=True), 1e-12)[0]
+    wrong_guard: apart(u / 2, x - tf.reduce_mean(x, 1, keepdims=True), 1e-4)[0]
+surprise (p={'shape': [4], 'probabilities': True}) = -total(ln(p))
+    right: -u / (p + 1e-12)
+    wrong_guard: -u / (p + 1e-4)
+"""
 
 ROWS = marked(
     [
@@ -76,10 +109,13 @@ ROWS = marked(
             for dtype in (*BOTH, "bfloat16")
             for row in prefixed(dtype, rows_of(SELDOM, globals(), dtypes=(dtype,)))
         ),
+        *prefixed("guarded", rows_of(GUARDED, globals(), dtypes=BOTH)),
         *prefixed("in_float64", rows_of(IN_FLOAT64, globals(), dtypes=(*BOTH, *HALF))),
     ],
     "at_zero_32_square_wrong_by_division",
     "at_zero_32_product_right",
+    "guarded_absolute_right",
+    "guarded_deviation_right",
     "bfloat16_softplus_wrong_saturated",
     "bfloat16_sin_wrong_between",
     "float32_largest_wrong_of_ties",

@@ -137,9 +137,24 @@ def test_points_beside_the_end_of_a_range_lie_inside_of_it(low, high, attrs, see
     assert run("product_by_logs", x, attrs=attrs, seed=seed).status is Status.PASSED
 
 
-def test_a_guard_in_the_users_gradient_is_found_at_tiny_numbers():
-    result = run("guarded_reciprocal")
-    assert result.status is Status.MISMATCHED
+def test_a_guard_that_few_draws_come_near_is_asked_about():
+    result = run("guarded_size", {"shape": [5]})
+    (pair,) = result.pairs
+    assert (result.status, pair.undecided) == (Status.INCONCLUSIVE, "range")
+    assert 0 < abs(float(pair.cause.point[0][1])) < 1e-3
+    assert "It is right again beside this point" in pair.message
+
+
+@pytest.mark.parametrize(
+    ("spec", "status"),
+    [
+        ({"value": [0.5, -2.0, 1e-6, 1.0, -0.3]}, Status.MISMATCHED),
+        ({"away_from": [0]}, Status.PASSED),
+        ({"min_gap": 0.01}, Status.PASSED),
+    ],
+)
+def test_what_a_question_about_near_values_says_works(spec, status):
+    assert run("guarded_size", {"shape": [5], **spec}).status is status
 
 
 def test_a_users_gradient_that_isnt_finite_near_zero_is_found():

@@ -119,10 +119,10 @@ def _find_equal(factor: float, candidates: Sequence[float]) -> float | None:
 
 
 def _name_factor(factor: float) -> str:
-    """Return a factor as text: as a simple fraction where it is one, else as a decimal number."""
+    """Return a factor as text: a simple fraction, `(1 - 2e-06)`, or else a decimal number."""
     nice = Fraction(factor).limit_denominator(_NICE) if np.isfinite(factor) else None
     if nice and abs(float(nice) - factor) < _SAME * abs(factor):
-        return str(nice)
+        return f"(1 {'+' if factor > 1 else '-'} {abs(factor - 1):.2g})" if nice == 1 != factor else str(nice)
     return f"{factor:.6g}"
 
 

@@ -26,7 +26,7 @@ from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.features.search.branches.graph_branches import Side
 from gradcheck_cli.features.search.branches.point_field import PointField, matches, name_of, suspect
-from gradcheck_cli.features.search.mixed_points import MixedPoints
+from gradcheck_cli.features.search.mixed_points import CLOSE, MixedPoints
 from gradcheck_cli.results import GREEN, PairResult, Status
 from gradcheck_cli.spec.case import first_order_alone
 from gradcheck_cli.spec.values.points import describe_point, point_lines, point_text
@@ -40,7 +40,6 @@ Point = Mapping[int, Array]
 _SUSPICIOUS = 3e-5  # the least relative disagreement of gradient and differences that is judged
 _USUAL = 30.0  # times their disagreement at most points, where all is right
 _JUDGED = 10**9  # where the indices of judged points start
-_CLOSE = 1e-3  # spreads: two values that near may be at a tie as far as differences show
 _SPECIALS = 64  # values, the general ones first
 _NEARER = 24  # points that are judged to find one nearer to the sample point
 _HALVINGS = 10  # of the distance that is left then, to 1 per mille of it
@@ -73,6 +72,7 @@ class WrongPoint:
     findings: Findings  # the judge's
     pairs: Mapping[str, PairResult]  # those that are wrong, by label
     note: str = ""  # what is special there
+    is_alone: bool = False  # whether all is right as soon as its values move
 
 
 @dataclass
@@ -164,8 +164,7 @@ class Exploration:
 
     def make_points(self, count: int, batch: int) -> dict[int, Array]:
         """Return a batch of mixed points, (B, *shape) by the input's index, in any order."""
-        numbers = dict.fromkeys([*self.mixed.specials, *self.field.constants])
-        self.mixed.specials = tuple(numbers)[:_SPECIALS]
+        self.mixed.add_specials(self.field.constants, _SPECIALS)
         return self.mixed.make(count, batch)
 
     def explore(self, points: dict[int, Array], most: int) -> None:
@@ -217,7 +216,7 @@ class Exploration:
             seen.disagreement[:] = 0.0
         rows = np.flatnonzero(disagrees)
         own = vectors[rows]
-        may_have_kink = seen.is_bent[rows] | self.mixed.are_special(own, _CLOSE)
+        may_have_kink = seen.is_bent[rows] | self.mixed.are_special(own, CLOSE)
         is_far = (self.mixed.draw_near(own) != own).any(axis=1)  # beyond, it may be a question
         ranked = np.lexsort((-seen.disagreement[rows], ~seen.is_spoilt[rows], is_far))
         queues = (rows[ranked[may_have_kink[ranked] == kink]] for kink in (False, True))
@@ -245,9 +244,10 @@ class Exploration:
         is_wrong = bool(at_point.pairs or failed_checks(at_point.findings, self.findings))
         if is_wrong and not self._is_excused(taken, at_point):
             self.wrong = self._move(at_point)
-            special = self.mixed.describe_specials(self.wrong.point)
-            if special and not self._is_wrong_beside(self.wrong):
-                self.wrong = replace(self.wrong, note=_ONLY_WHERE.format(special))
+            if self.mixed.free.size and not self._is_wrong_beside(self.wrong):
+                special = self.mixed.describe_specials(self.wrong.point)
+                note = _ONLY_WHERE.format(special) if special else ""
+                self.wrong = replace(self.wrong, note=note, is_alone=True)
         statuses = {pair.status for pair in at_point.findings.pairs}
         if self.wrong or (not at_point.pairs and Status.PASSED in statuses and statuses <= RIGHT):
             self.field.seen |= taken
@@ -321,7 +321,7 @@ class Exploration:
         written = self.opener.written_ops(self.first, output, input_index)
         return written is not None and not written
 
-    def _is_wrong_beside(self, at_point: WrongPoint, spreads: float = _CLOSE) -> bool:
+    def _is_wrong_beside(self, at_point: WrongPoint, spreads: float = CLOSE) -> bool:
         """Whether the same pairs are wrong beside a point, by up to this many spreads in each component."""
         free = self.mixed.free
         here = free.vector(at_point.point)[None]
@@ -337,7 +337,8 @@ class Exploration:
             return
         at_point, case, wrong = self.wrong.findings, self.opener.case, self.wrong.pairs
         point = describe_point(case, self.base, self.wrong.point)
-        question = "" if self.is_search else self.mixed.describe_range(self.wrong.point)
+        base = self.base if self.wrong.is_alone else ()
+        question = "" if self.is_search else self.mixed.describe_range(self.wrong.point, base)
         if question:
             share = max((pair.relative_error or 0.0 for pair in wrong.values()), default=0.0)
             off = f"off by {100 * share:.3g} %" if share else "wrong"

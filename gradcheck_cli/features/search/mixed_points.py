@@ -46,6 +46,11 @@ _TRIED = 4_096  # values that are drawn to see which an element may have
 _ROUNDING = 1e-6  # of a special value: its neighbour in float32 and in float64
 _BAND = 0.1  # how far apart two special values lie at most, for their middle to be special
 _SPECIAL = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
+CLOSE = 1e-3  # spreads: two values that near may be at a tie as far as differences show
+# Spreads, or probabilities: values lie nearer to zero, or to each other, only where they are equal but for a
+# rounding. One of a million draws lies so near. What is wrong nowhere else is a guard against a division by
+# zero: at this distance `x / (norm(x) + 1e-12)` is off by 1e-6.
+_NEAREST = 1e-6
 
 
 @dataclass(frozen=True)
@@ -231,6 +236,12 @@ class MixedPoints:
                 pools[index] = pool
         return pools
 
+    def add_specials(self, numbers: Sequence[float], most: int) -> None:
+        """Add numbers of the code that aren't tiny to what components may be compared with, most in all."""
+        least = _NEAREST * self.free.spreads.min(initial=1.0)
+        own = (number for number in numbers if number == 0 or abs(number) >= least)
+        self.specials = tuple(dict.fromkeys([*self.specials, *own]))[:most]
+
     def make(self, count: int, batch: int = 0) -> dict[int, Array]:
         """Return points, (B, *shape) by the input's index; the same for the same arguments.
 
@@ -268,27 +279,45 @@ class MixedPoints:
         reach = _STATED * self.free.spreads
         return self.free.clip(np.clip(vectors, self.free.middles - reach, self.free.middles + reach))
 
-    def describe_range(self, point: Mapping[int, Array]) -> str:
+    def describe_range(self, point: Mapping[int, Array], base: Sequence[Array] = ()) -> str:
         """Ask about the range of the input that lies farthest beyond what the spec says; empty if none does.
 
-        A special value lies beyond nothing, nor does its neighbour by a rounding.
+        A special value lies beyond nothing, nor does its neighbour by a rounding. What is wrong at this
+        point alone lies nearer to one, or to another element, than draws come.
+
+        Args:
+            point: the values of all inputs.
+            base: those at the sample point; none if values beside the point are wrong, too.
         """
-        farthest, size, name = _STATED, 0.0, ""
+        farthest, size, name, near = _STATED, 0.0, "", ""
+        is_special_point = np.bool_(self.describe_specials(point))
         for part in self.free.parts:
-            values = Space({part.index: part.info}).pack_one(point)
-            distances = np.abs(values - part.middle) / part.spread
+            if part.is_stated:
+                continue
+            space = Space({part.index: part.info})
+            values = space.pack_one(point)
             is_special = np.isclose(values[:, None], self.specials, rtol=_ROUNDING, atol=0).any(axis=1)
-            distances[is_special] = 0.0
-            if not part.is_stated and distances.max() > farthest:
+            distances = np.where(is_special, 0.0, np.abs(values - part.middle) / part.spread)
+            if distances.max() > farthest:
                 farthest, at = distances.max(), distances.argmax()
                 size, name = float(np.abs(values[at])), part.info.name
-        if not name:
-            return ""
-        digit = 10.0 ** math.floor(math.log10(size))
-        bound = f"{math.ceil(size / digit) * digit:g}"
-        return (
-            f"If {name} goes that far, say so (`uniform: {{low: -{bound}, high: {bound}}}`): then it is "
-            "a mismatch. If not, say how far it goes: then nobody looks beyond."
+            if base:
+                is_chosen = ~is_special & (values != space.pack_one({part.index: base[part.index]}))
+                is_near = (
+                    is_chosen & (np.abs(values) < CLOSE * part.spread) if is_special_point else is_chosen
+                )
+                near = part.info.name if is_near.any() else near
+        if name:
+            digit = 10.0 ** math.floor(math.log10(size))
+            bound = f"{math.ceil(size / digit) * digit:g}"
+            return (
+                f"If {name} goes that far, say so (`uniform: {{low: -{bound}, high: {bound}}}`): then it is "
+                "a mismatch. If not, say how far it goes: then nobody looks beyond."
+            )
+        return near and (
+            "It is right again beside this point: draws hardly come so near to a value as 0, or to each "
+            f"other. If {near} does, give a case of its own such a `value`: then it is a mismatch. If not, "
+            "keep it away (`away_from: [0]`, `min_gap: 0.01`): then nobody looks."
         )
 
     def describe_specials(self, point: Mapping[int, Array]) -> str:
@@ -357,19 +386,27 @@ def _scale(context: _Context, rows: Array) -> Array:
 
 
 def _set_special(context: _Context, rows: Array) -> Array:
-    """Set special values, zero more often than others; in every other point, lie at a distance from them."""
+    """Set special values, zero more often than others; in every other point, lie at a distance from them.
+
+    Half of these differ by a rounding of some dtype, the others by as much as draws do.
+    """
     values, turns = context.generator.choice(context.specials, rows.shape), np.arange(len(rows))[:, None]
     values[turns[:, 0] % 8 == 0] = 0.0
-    distances = np.maximum(np.abs(values), context.free.spreads) * context.signs(rows.shape)
-    distances *= 10.0 ** context.generator.uniform(-16, -1, rows.shape)
+    beside = np.maximum(np.abs(values), context.free.spreads) * _nearness(context, rows.shape)
+    rounded = np.abs(values) * 10.0 ** context.generator.uniform(-16, -6, rows.shape)
+    distances = np.where(turns % 4 == 1, rounded, beside) * context.signs(rows.shape)
     return context.some(rows, values + distances * (turns % 2))
 
 
 def _make_tiny(context: _Context, rows: Array) -> Array:
     """Scale by a power of ten, each point by another one; all components or some."""
-    # Series beside closed forms end at 1e-2 to 1e-5, and are worst there: half of the points are that near.
-    least = np.where(np.arange(len(rows)) % 2, -5.0, -14.0)[:, None]
-    return context.some(rows, rows * 10.0 ** context.generator.uniform(least, -1, (len(rows), 1)))
+    least, tiny = _NEAREST * context.free.spreads, rows * _nearness(context, (len(rows), 1))
+    return context.some(rows, np.where(rows == 0, 0.0, np.copysign(np.maximum(np.abs(tiny), least), tiny)))
+
+
+def _nearness(context: _Context, shape: tuple[int, ...]) -> Array:
+    """Draw distances from a special value, in spreads. Series beside closed forms end at 1e-2 to 1e-5."""
+    return np.asarray(10.0 ** context.generator.uniform(math.log10(_NEAREST), -1, shape))
 
 
 def _tie(context: _Context, rows: Array) -> Array:
@@ -387,9 +424,9 @@ def _tie(context: _Context, rows: Array) -> Array:
         return own
 
     near = np.arange(len(rows))[:, None] // 4 % 2
-    distance = near * 10.0 ** context.generator.uniform(-15, -2, (len(rows), 1))
+    distance = near * _nearness(context, (len(rows), 1))
     noise = distance * context.free.spreads * context.generator.standard_normal(rows.shape)
-    return context.free.each(rows, change) + noise
+    return np.asarray(context.free.each(rows, change) + noise)
 
 
 def _repeat_rows(context: _Context, rows: Array) -> Array:
@@ -495,4 +532,5 @@ def _sharpen(stack: Array, generator: np.random.Generator, drawn: int) -> Array:
     moved = stack[drawn:] ** powers.reshape(-1, *ones)
     moved /= moved.sum(axis=-1, keepdims=True)
     is_most = np.arange(stack.shape[-1]) == generator.integers(stack.shape[-1], size=(count, *ones))
-    return np.concatenate([stack[:drawn], is_most + shares.reshape(-1, *ones) * (moved - is_most)])
+    moved = is_most + shares.reshape(-1, *ones) * (moved - is_most)
+    return np.concatenate([stack[:drawn], moved + _NEAREST * (1 - stack.shape[-1] * moved)])
