@@ -546,6 +546,23 @@ def test_a_gradient_that_mixes_its_upstreams_is_found(run):
     assert [pair.status for pair in result.pairs] == [Status.PASSED, Status.PASSED]
 
 
+@pytest.mark.parametrize("binding", ["py_func", "defun"])
+def test_a_gradient_that_reads_what_the_last_call_kept_is_found(run, binding):
+    kept = {}
+
+    def forward(x):
+        kept["x"] = np.array(x)
+        return np.asarray(x) ** 2
+
+    def gradient(op, upstream):
+        return 2 * upstream * tf.numpy_function(lambda _: kept["x"], [upstream], tf.float64)
+
+    result = run(
+        forward=forward, gradient=gradient, binding=binding, outputs={"y": {"dtype": "float64"}}, **X
+    )
+    assert [check.name for check in result.checks if check.status is Status.MISMATCHED] == ["retrace"]
+
+
 def test_points_are_those_of_the_declared_dtype_in_float64_too(case_of):
     case = case_of(forward=tf.tanh, inputs={"x": {"value": [0.1, 0.2], "shape": [2], "dtype": "float32"}})
     opener = CaseOpener(GraphMode(), CaseState(case))
