@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gradcheck_cli.checking.ops.operation import GradientFormError
-from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.plain_files import GENERATED, PACKAGES, is_own, is_users, short_path
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.visible import shorten
@@ -22,6 +22,9 @@ from gradcheck_cli.visible import shorten
 # entered.
 _BETWEEN = (contextlib.__file__, functools.__file__)
 _BACKEND = str(Path(__file__).parent)
+
+# What passes through where an error of the user's code is named.
+OWN_ERRORS = (CaseFailedError, CaseSkippedError, GradientFormError, KeyboardInterrupt)
 
 Frame = TypeVar("Frame")
 
@@ -70,7 +73,7 @@ def naming_errors(kind: str, what: str, called: str) -> Iterator[None]:
     """
     try:
         yield
-    except (CaseFailedError, GradientFormError, KeyboardInterrupt):
+    except OWN_ERRORS:
         raise
     except BaseException as error:  # the user's code may raise anything
         raise CaseFailedError(kind, f"{what} raised {raised(error, called)}", user_frames(error)) from error
