@@ -44,7 +44,6 @@ class Layout:
     null: frozenset[str] = frozenset()  # text fields that are written as null if they are empty
     # key -> what is written under it, in addition to the fields or instead of the field of that name
     computed: Mapping[str, Callable[[Any], object]] = field(default_factory=dict)
-    absent: frozenset[str] = frozenset()  # fields that files of older versions lack: they keep their defaults
     # turns a mapping, at a place, into one that has each field
     unfold: Callable[[dict[str, Any], str], dict[str, Any]] = lambda content, _: content
     # raises `TypeFault` if what was read, at a place, contradicts itself
@@ -180,10 +179,10 @@ def _read_union(inner: tuple[Any, ...], content: object, place: str, layouts: La
 
 
 def _read_dataclass(
-    kind: type, content: object, place: str, layouts: Layouts, absent: frozenset[str] = frozenset()
+    kind: type, content: object, place: str, layouts: Layouts, left_out: frozenset[str] = frozenset()
 ) -> object:
     layout, hints = layouts.get(kind, _FIELDS_ALONE), _fields_of(kind)
-    absent |= layout.absent
+    left_out |= layout.left_out
     if layout.is_list:
         return kind(*_read_tuple(tuple(hints.values()), content, place, layouts))
     items = layout.unfold(_expect(dict, content, place, "a mapping"), place)
@@ -191,10 +190,10 @@ def _read_dataclass(
     values = {}
     for name, hint in hints.items():
         if name in layout.inline:
-            values[name] = _read_dataclass(hint, items, place, layouts, absent | layout.left_out)
+            values[name] = _read_dataclass(hint, items, place, layouts, left_out)
             continue
         if name not in items:
-            if name in layout.left_out | absent:
+            if name in left_out:
                 continue
             raise TypeFault(f"{place or 'it'} lacks {name!r}")
         values[name] = read(hint, items[name], f"{place}.{name}".lstrip("."), layouts=layouts)

@@ -46,6 +46,7 @@ from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.gate import Tolerance
 from gradcheck_cli.numerics import FLOAT32
+from gradcheck_cli.numerics.precision import place_of_largest
 from gradcheck_cli.results import CheckResult, PairResult, Status, UndifferentiatedOutput
 from gradcheck_cli.spec.case import Case, PairRule, first_order_alone
 from gradcheck_cli.spec.values.moves import (
@@ -265,7 +266,7 @@ def examine(
     first = opener.open(Opening(samples[0]))
     _require_finite(first)
     rules = rules_of(case, first, below.labels)
-    opened = tuple(run_checks(OpenedView(case, first)))
+    opened = run_checks(OpenedView(case, first))
     failed = next((check for check in opened if check.status is not Status.PASSED), None)
     if failed is not None:
         return Findings(checks=(failed,))
@@ -481,7 +482,7 @@ def _require_finite(op: Operation) -> None:
     """
     for info, value in zip(op.inputs, op.point, strict=True):
         if info.is_differentiable and not np.isfinite(value).all():
-            where = tuple(int(index) for index in np.argwhere(~np.isfinite(value))[0])
+            where = place_of_largest(~np.isfinite(value))
             raise CaseFailedError(
                 "values",
                 f"input {info.name} is {value[where]} at {list(where)}: there is no difference to take "

@@ -168,7 +168,7 @@ def examine_point(
     samples, coarse = _note_lower_precision(point.pairs, settled)
     losses = [line for key, each in judged.items() for line in warn_of_precision(point.pairs[key], each)]
     warnings = [*losses, *coarse]
-    of_dtype = list(run_checks(JudgedView(point.case, point.operations, warnings, bool(coarse))))
+    of_dtype = run_checks(JudgedView(point.case, point.operations, warnings, bool(coarse)))
     with asked.budget.pause():
         checks, upstream_faults = _check(point, jacobians, samples)
     is_compared = not before and len(point.case.running.modes) > 1
@@ -302,7 +302,6 @@ def _note_lower_precision(
     return samples, warnings
 
 
-@clock.spend("checks")
 def _check(
     point: _Point, jacobians: tuple[Jacobians, Jacobians], samples: Mapping[PairKey, PairSample]
 ) -> tuple[list[CheckResult], dict[PairKey, str]]:
@@ -329,7 +328,7 @@ def _check(
         asked.compared_at,
         is_first,
     )
-    checks = [*run_upstream_checks(view), *run_checks(view)]
+    checks = run_upstream_checks(view) + run_checks(view)
     own = [
         key
         for key, pair in point.pairs.items()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FALLBACK_WIDTH = 80
 NEWEST_TENSORFLOW = (2, 21)  # that is tested with
-MIN_WIDTH = 40  # below this, not even the numbers fit: the terminal's own wrapping is as good
+MIN_WIDTH = 64  # below this, a row of a table doesn't fit: the terminal's own wrapping is as good
 BROKEN_PIPE = 141  # 128 + SIGPIPE, what a shell reports for any program whose reader left
 _REMEMBERED = 200  # characters of the last line: enough to see whether a CI command begins or ends there
 LOST = 3  # closed or full: the output couldn't be written

@@ -389,6 +389,11 @@ def agree(first: npt.ArrayLike, second: npt.ArrayLike, allowed: npt.ArrayLike) -
     return np.asarray(close | (left == right) | (np.isnan(left) & np.isnan(right)))
 
 
+def place_of_largest(values: npt.NDArray[Any]) -> tuple[int, ...]:
+    """Return the indices of the first of the largest values; of booleans, of the first that is true."""
+    return tuple(int(index) for index in np.unravel_index(int(np.argmax(values)), values.shape))
+
+
 def largest_finite(values: npt.NDArray[Any] | Float) -> float:
     """Return the largest finite magnitude; 0 where there is none."""
     if not np.iscomplexobj(values):

@@ -85,7 +85,7 @@ class Moves:
         """Return the number of points, B."""
         return int(self.slots.size)
 
-    def take(self, points: slice) -> Moves:
+    def __getitem__(self, points: slice) -> Moves:
         """Return some of the points."""
         return Moves(self.base, self.slot, self.targets, self.slots[points], self.rows[points])
 

@@ -106,30 +106,16 @@ def code_of_change(finding: BaselineFinding) -> Code:
 
 
 def find_code(text: str) -> Code | None:
-    """Return the code that somebody typed: `GC102`, `gc102`, `102` or `linearity`."""
+    """Return the code that somebody typed: `GC102`, `gc102` or `linearity`."""
     query = text.strip().lower()
     names = {code.name: code for code in CODES}
     names |= {code.number.lower(): code for code in CODES}
-    names |= {code.number[2:]: code for code in CODES}
     return names.get(query.replace("-", "_"))
 
 
 def page_of(code: Code) -> str:
     """Return a code's page in Markdown, with its heading first."""
     return _pages()[str(code)]
-
-
-def link_of(code: Code) -> str:
-    """Return the web address of a code's page, if the package says where its documentation is."""
-    from importlib.metadata import PackageNotFoundError, metadata
-
-    try:
-        urls = metadata("gradcheck-cli").get_all("Project-URL") or []
-    except PackageNotFoundError:
-        return ""
-    anchor = f"{code.number}-{code.name}".lower()
-    documentation_urls = [url.partition(", ")[2] for url in urls if url.lower().startswith("documentation,")]
-    return f"{documentation_urls[0].rstrip('/')}/codes.md#{anchor}" if documentation_urls else ""
 
 
 @lru_cache(maxsize=1)

@@ -260,9 +260,14 @@ def _error(error: results.CaseError, width: int) -> list[Text]:
 def failed_lines(report: results.Report, width: int) -> list[Text]:
     """List what fails the run, one line each, and where to read on: the tables may have scrolled away."""
     failed = [finding for finding in findings_of(report) if finding.outcome in BAD]
-    # Changes since the baseline have a list of their own.
+    # Changes since the baseline have a list of their own, and what a check says of a pair, the pair says.
+    of_pairs = {(id(finding.case), finding.code) for finding in failed if finding.pair is not None}
     failed = [
-        finding for finding in failed if finding.case is not None and not finding.rule.startswith("baseline/")
+        finding
+        for finding in failed
+        if finding.case is not None
+        and not finding.rule.startswith("baseline/")
+        and (finding.pair is not None or (id(finding.case), finding.code) not in of_pairs)
     ]
     if not failed:
         return []

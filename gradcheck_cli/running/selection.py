@@ -11,11 +11,12 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
+from typing import NoReturn
 
 from gradcheck_cli import serial
 from gradcheck_cli.errors import NoSpecsError, UsageError, suggest
@@ -178,10 +179,8 @@ def selection_of(
     return Selection(tuple(map(str, paths)), tuple(options), tuple(modes), left_out)
 
 
-_TOKEN = re.compile(
-    r"""\s*(?:(?P<bracket>[()])|(?P<quote>['"])(?P<quoted>.*?)(?P=quote)|(?P<word>[^\s()'"]+))"""
-)
-_KEYWORDS = ("and", "or", "not")
+_TOKEN = re.compile(r"[()]|[^\s()]+")
+_NO_NAMES = ("", "(", ")", "and", "or", "not")
 _DEEPEST = 50  # levels of `not` and brackets: no real expression has more, and Python's stack ends
 
 
@@ -189,22 +188,12 @@ class ExpressionError(ValueError):
     """A malformed expression; the text says where the fault is and what was expected."""
 
 
-@dataclass(frozen=True)
-class _Token:
-    text: str
-    position: int
-    is_name: bool
-
-    def __str__(self) -> str:
-        return f"{self.text!r} (character {self.position + 1})" if self.text else "the end"
-
-
 def compile_expression(text: str) -> Matcher:
     """Return a function that says whether an expression holds for a text.
 
     Args:
         text: such as `huber and not (wide or tall)`. A word holds if the text contains it, in upper or lower
-            case. In quotes it may contain blanks and brackets, or be `and`, `or`, `not`.
+            case.
 
     Raises:
         ExpressionError: the expression is malformed.
@@ -217,10 +206,11 @@ def compile_expression(text: str) -> Matcher:
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self._tokens = list(_tokens(text))  # those that are left
+        tokens = [(match[0], match.start() + 1) for match in _TOKEN.finditer(text)]
+        self._tokens = [*tokens, ("", 0)]  # those that are left, and their places
 
     def _takes(self, word: str) -> bool:
-        is_match = self._tokens[0].text == word and not self._tokens[0].is_name
+        is_match = self._tokens[0][0] == word
         del self._tokens[:is_match]
         return is_match
 
@@ -244,32 +234,19 @@ class _Parser:
             inner = self.parse(depth + 1)
             self.expect(")", "'and', 'or' or ')'")
             return inner
-        token = self._tokens.pop(0)
-        if not token.is_name:
-            raise ExpressionError(f"expected a name, 'not' or '(', but got {token}")
-        word = token.text.casefold()
+        if self._tokens[0][0] in _NO_NAMES:
+            self._refuse("a name, 'not' or '('")
+        word = self._tokens.pop(0)[0].casefold()
         return lambda text: word in text
 
     def expect(self, word: str, wanted: str) -> None:
         if not self._takes(word):
-            raise ExpressionError(f"expected {wanted}, but got {self._tokens[0]}")
+            self._refuse(wanted)
 
-
-def _tokens(text: str) -> Iterator[_Token]:
-    position = 0
-    text = text.rstrip()
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None:
-            raise ExpressionError(f"a quote is never closed: {text[position:].lstrip()!r}")
-        start = position + len(match[0]) - len(match[0].lstrip())
-        if match["quoted"] is not None:
-            yield _Token(match["quoted"], start, is_name=True)
-        else:
-            word = match["bracket"] or match["word"]
-            yield _Token(word, start, is_name=not match["bracket"] and word not in _KEYWORDS)
-        position = match.end()
-    yield _Token("", len(text), is_name=False)
+    def _refuse(self, wanted: str) -> NoReturn:
+        text, place = self._tokens[0]
+        got = f"{text!r} (character {place})" if text else "the end"
+        raise ExpressionError(f"expected {wanted}, but got {got}")
 
 
 VERSION = 3

@@ -86,8 +86,7 @@ def _make_result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
         and not findings.pairs
         and all(check.status is Status.PASSED for check in findings.checks)
     ):
-        message = "there is nothing to check: no floating-point output, or no floating-point input."
-        error = CaseError("pairs", message)
+        error = CaseError("pairs", _describe_nothing(case, findings))
     status = Status.ERROR if error is not None else case_status(findings.pairs, findings.checks)
     differs = any(check.name == "modes" and check.message for check in findings.checks)
     blank = blank_result(case, status, time.perf_counter() - began, differs=differs)
@@ -117,6 +116,17 @@ def _make_result(case: Case, look: Callable[[Case], Findings]) -> CaseResult:
             findings.sides_unknown,
         ),
     )
+
+
+def _describe_nothing(case: Case, findings: Findings) -> str:
+    """Say which side of a case without pairs has no floating-point tensor."""
+    if any(tensor.is_differentiable for tensor in case.tensors):
+        dtypes = [f"{output.output} ({output.dtype})" for output in findings.not_differentiated]
+        side, remedy = "output", "Check what comes before it is cast."
+    else:
+        dtypes = [f"{tensor.name} ({tensor.dtype})" for tensor in case.tensors]
+        side, remedy = "input that is differentiated", "Give one a dtype such as float64."
+    return f"there is nothing to check: no floating-point {side}, only {', '.join(dtypes)}. {remedy}"
 
 
 def _find_source(case: Case) -> str:

@@ -187,7 +187,7 @@ class CaseKeys(Strict):
     )
     build: dict[str, Any] | None = optional(
         "Makes forward a factory: it is called with these arguments and returns the function to check. For a "
-        "method, `module:Class.method`: what makes the object.",
+        "method, `module:Class.method`, or a class whose objects are functions: what makes the object.",
         {"delta": 1.0},
     )
     outputs: Outputs | None = optional(

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from gradcheck_cli.errors import nearest, suggest
 from gradcheck_cli.spec.input_model import EXPECTED
-from gradcheck_cli.spec.words import FORMER_KEYS, words_of_others
+from gradcheck_cli.spec.words import words_of_others
 from gradcheck_cli.spec.written import Written
 from gradcheck_cli.spec.yaml_tree import as_flow
 from gradcheck_cli.visible import cut
@@ -75,7 +75,8 @@ def _report(model: type[BaseModel], root: Written, details: ErrorDetails) -> Non
     else:
         form = {"list_type": "a list", "string_type": "text"}.get(str(kind), "a mapping")
         example = _example(model, location)
-        such = f", such as {as_flow(example)}," if isinstance(example, dict | list) else ","
+        is_fit = isinstance(example, dict if form == "a mapping" else list)
+        such = f", such as {as_flow(example)}," if is_fit else ","
         root.add(f"must be {form}{such} but got {show(value)}", *location)
 
 
@@ -88,6 +89,10 @@ def expectation_text(words: Mapping[str, Any], value: object) -> str:
         remedy = suggest(value, choices)
         if not remedy and not phrase.startswith("one of"):
             remedy = f"Possible: {', '.join(choices)}"
+    elif isinstance(value, str) and ("number" in phrase or "integer" in phrase):
+        with suppress(ValueError):
+            float(value)
+            remedy = "Write it without quotes"
     return f"{message}. {remedy}" if remedy else message
 
 
@@ -117,7 +122,7 @@ def _suggest_key(key: str, keys: Sequence[str]) -> str:
     """Say which known key was meant: what another tool's key is here, or one that is spelt like it."""
     here = words_of_others("keys", key)
     other = next((f"Write '{line}'" for line in here if line.partition(":")[0] in keys), "")
-    return FORMER_KEYS.get(key) or other or suggest(key, keys) or f"Possible keys: {', '.join(keys)}"
+    return other or suggest(key, keys) or f"Possible keys: {', '.join(keys)}"
 
 
 def _location(loc: tuple[int | str, ...]) -> list[str | int]:
@@ -144,9 +149,11 @@ def _types_at(
 
 
 def _example(model: type[BaseModel], location: Sequence[str | int]) -> object:
-    """Return the first example of the field at `location`; `None` if there is none."""
+    """Return the first example of the field at `location`, or in that above it; `None` if there is none."""
     fields = (field for _, field in _types_at(model, location))
-    return next((field.examples[0] for field in fields if field and field.examples), None)
+    own = next((field.examples[0] for field in fields if field and field.examples), None)
+    whole = _example(model, location[:-1]) if own is None and location else None
+    return next(iter(whole.values()), None) if isinstance(whole, dict) else own
 
 
 def _known_keys(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:

@@ -44,11 +44,16 @@ EXPECTED = "expected"  # the error type that `expects` raises, and `faults` rend
 
 
 def expects(
-    phrase: str, *, choices: tuple[str, ...] = (), remedy: str = "", is_whole: bool = False
+    phrase: str,
+    *,
+    choices: tuple[str, ...] = (),
+    remedy: str | Callable[[object], str] = "",
+    is_whole: bool = False,
 ) -> WrapValidator:
     """Give a type gradcheck's own words: "must be {phrase}, but got ...".
 
     Args:
+        remedy: what to do, or what says so of a value.
         is_whole: whether these are the words for its parts, too.
 
     Returns:
@@ -63,7 +68,8 @@ def expects(
             are_parts = isinstance(value, (list, dict)) and all(fault["loc"] for fault in error.errors())
             if are_parts and not is_whole:
                 raise
-            words = {"phrase": phrase, "choices": choices, "remedy": remedy}
+            what_to_do = remedy if isinstance(remedy, str) else remedy(value)
+            words = {"phrase": phrase, "choices": choices, "remedy": what_to_do}
             raise PydanticCustomError(EXPECTED, "{phrase}", words) from None
 
     return WrapValidator(check)
@@ -304,7 +310,26 @@ FileName = Annotated[
 ]
 ClassName = Annotated[str, Field(pattern=f"^{_NAMES}:{_NAMES}$"), expects("module:Class")]
 ModuleName = Annotated[str, Field(pattern=f"^{_NAMES}$"), expects("the name of a module")]
-_Function = Annotated[str, Field(pattern=rf"^({_NAMES}:|\.){_NAMES}$")]  # .function: of the op's `module`
+_FUNCTION_PATTERN = rf"^({_NAMES}:|\.){_NAMES}$"  # .function: of the op's `module`
+
+
+def _refuse_file(function: str) -> str:
+    if ".py:" in function:
+        raise ValueError
+    return function
+
+
+_Function = Annotated[str, Field(pattern=_FUNCTION_PATTERN), AfterValidator(_refuse_file)]
+
+
+def _suggest_function(value: object) -> str:
+    """Say how a file's function, or a name with dots alone, is written."""
+    path, colon, name = str(value).replace("::", ":").partition(":")
+    module = path.removeprefix("./").removesuffix(".py").replace("/", ".")
+    if not colon:
+        module, _, name = module.rpartition(".")
+    function = re.sub(r"^tf\b", "tensorflow", f"{module}:{name}")
+    return f"Did you mean '{function}'?" if re.match(_FUNCTION_PATTERN, function) else ""
 
 
 # Tags of unions; brackets distinguish them from any key, since pydantic mixes them into the place of an
@@ -348,7 +373,7 @@ class NumpyFunction(Strict):
     numpy: _Function = Field(description="A function of NumPy arrays.", examples=["gradients:square_grad"])
 
 
-Function = Annotated[_Function | NumpyFunction, expects(FUNCTION, is_whole=True)]
+Function = Annotated[_Function | NumpyFunction, expects(FUNCTION, remedy=_suggest_function, is_whole=True)]
 
 
 class Domain(Strict):
@@ -438,10 +463,10 @@ class InputModel(Strict):
         "Points, such as kinks, that drawn values keep 0.1 standard deviations away from.", [0]
     )
     min_gap: Positive | None = optional("Least distance between any two drawn elements: no ties.", 0.01)
-    symmetric: Yes | None = optional(
-        "A symmetric (Hermitian) matrix that stays so: elements move in pairs, symmetric parts are compared. "
-        "For what reads one triangle, such as a Cholesky factor.",
-        ON,
+    symmetric: Flag = Field(
+        default=False,
+        description="A symmetric (Hermitian) matrix that stays so: elements move in pairs, symmetric parts "
+        "are compared. For what reads one triangle, such as a Cholesky factor.",
     )
     domain: Limits | None = optional("Bounds for all values and perturbations.", {"low": 0})
     scale: Positive | None = optional("Typical magnitude, for the step; default from the values.", 1.0e-3)

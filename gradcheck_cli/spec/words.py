@@ -45,12 +45,6 @@ LARGEST_FLOATS = {
 # Words that stand for several dtypes in a list of them; the widest is last.
 DTYPE_KINDS = {"floating": tuple(LARGEST_FLOATS), "complex": ("complex64", "complex128")}
 LARGEST_FLOATS |= {"complex64": LARGEST_FLOATS["float32"], "complex128": LARGEST_FLOATS["float64"]}
-# Keys that were in the format once, and what to use instead.
-FORMER_KEYS = {
-    "budget": "It is an option now: gradcheck run --budget",
-    "orthogonal": "It isn't drawn any more: make it in the forward, from the QR of a drawn matrix",
-    "permutation": "It isn't drawn any more: write a value, or draw with uniform and min_gap, without ties",
-}
 # Why an op type has no spec.
 EXCEPTIONS = ("gpu", "tpu", "dtensor", "removed", "raises", "nothing", "crash", "other")
 

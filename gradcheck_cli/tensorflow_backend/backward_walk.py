@@ -15,18 +15,19 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import OpPass, OpPlace
+from gradcheck_cli.reach import reached
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
 from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.frames import place_in_users_code
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
-from gradcheck_cli.tensorflow_backend.graph_path import STOPS
+from gradcheck_cli.tensorflow_backend.op_types import FLAT, STOPS
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 from gradcheck_cli.tensorflow_backend.registry import place_of
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.state import at_values
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import dense, gradients_of, run_error
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import dense, gradients_of, naming_run_errors
 from gradcheck_cli.tensorflow_backend.traces.tracing import GradientGraph
 from gradcheck_cli.tensorflow_backend.twin.float64_twin import BackwardEnds, Twin
 from gradcheck_cli.tensorflow_backend.twin.widening import wide_dtype
@@ -89,8 +90,7 @@ class Walk:
             for input_index in self.input_indices
         ]
         with private_gradients.backward_log() as visits:
-            pulled = gradients_of([result], sources, [self.upstream])
-        self.gradients = [dense(gradient, source) for gradient, source in zip(pulled, sources, strict=True)]
+            self.gradients = gradients_of([result], sources, [self.upstream])
         self.graph.order.add()
         if self.source.case.judging.freeze is not False:
             self.held = frozen.Held(frozen.stops_among(graph_sources, [result]))
@@ -133,7 +133,7 @@ class Walk:
     def low_precision(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
         """Return the dtypes below float64 in which the ops between two sets of tensors compute."""
         if self.source.narrow is None:
-            return graph_path.dtypes_on_path(self.function.graph, inputs, outputs)
+            return graph_path.dtypes_of(graph_path.ops_between(inputs, outputs))
         twin = self._make_twin()
         kept_ops = twin.narrow_ops_between(twin.tensors(inputs), twin.tensors(outputs))
         return sorted({dtype for op in kept_ops for dtype in op.dtypes})
@@ -159,9 +159,7 @@ class Walk:
 
     def starts(self, input_index: int) -> list[Any]:
         """Return the tensors that hold an input; for a variable, what is read from its handle."""
-        if input_index < len(self.inputs):
-            return [self.inputs[input_index]]
-        return [output for op in self.handles[input_index].consumers() for output in op.outputs]
+        return graph_path.values_from(self._source(input_index))
 
     def is_source(self, tensor: Any) -> bool:
         """Whether a tensor is an input that the walk leads to, or its handle."""
@@ -179,9 +177,7 @@ class Walk:
         for step in self.steps:
             all_tensors += [step.op.inputs[index] for index in step.gradients]
             all_tensors += [*step.beside, *(step.op.outputs[index] for index in step.upstreams)]
-        tensors = list(
-            {id(tensor): tensor for tensor in all_tensors if tensor.dtype not in _HANDLES}.values()
-        )
+        tensors = graph_path.distinct(tensor for tensor in all_tensors if tensor.dtype not in _HANDLES)
         return tensors, self.part(tensors, self._held_values)
 
     @cached_property
@@ -196,12 +192,12 @@ class Walk:
             tf.errors.OpError: the forward refuses the point, at which some inputs are moved.
         """
         tensors, function = self._moving
-        count, rows = len(self.inputs), {index: value[np.newaxis] for index, value in moved.items()}
-        arguments = {index: row for index, row in rows.items() if index < count}
-        variables = {index - count: row for index, row in rows.items() if index >= count}
+        arguments, variables = self.source.at.split(
+            {index: value[np.newaxis] for index, value in moved.items()}
+        )
         with at_values(self.source.variables, variables) as points:
             next(points)
-            values = [stack[0] for stack in function(arguments, 1)] if arguments else function.once()
+            values = function.once(arguments)
         return dict(zip(map(id, tensors), values, strict=True)) | {
             id(handle): moved.get(index, self.source.at.point[index])
             for index, handle in self.handles.items()
@@ -214,10 +210,8 @@ class Walk:
         Raises:
             CaseFailedError: what the forward raises.
         """
-        try:
+        with naming_run_errors("forward"):
             values = self.values({})
-        except tf.errors.OpError as error:
-            raise run_error(error, "forward") from error
         return values | {id(tensor): value for tensor, value in self._held_values}
 
     @cached_property
@@ -228,7 +222,7 @@ class Walk:
             *[flow for step in self.steps for flow in step.upstreams.values()],
             *[flow for step in self.steps for flow in step.gradients.values()],
         ]
-        tensors = list({id(tensor): tensor for tensor in all_flows if is_numeric(tensor)}.values())
+        tensors = graph_path.distinct(filter(is_numeric, all_flows))
         return tensors, self.part(tensors, [(self.upstream, np.zeros(self.upstream.shape))])
 
     def passes(self, upstream: Array) -> tuple[list[OpPass], list[Array | None]]:
@@ -239,10 +233,8 @@ class Walk:
         """
         tensors, function = self._flows
         last = len(function.arguments) - 1
-        try:
-            values = [stack[0] for stack in function({last: upstream[np.newaxis]}, 1)]
-        except tf.errors.OpError as error:
-            raise run_error(error, "gradient") from error
+        with naming_run_errors("gradient"):
+            values = function.once({last: upstream[np.newaxis]})
         value_of = dict(zip(map(id, tensors), values, strict=True))
         passes = [
             OpPass(
@@ -263,19 +255,17 @@ class Walk:
             return []
         start = self.inputs[input_index]
         between = set(graph_path.ops_between([start], [self.result]))
-        descriptions, stack, visited = [], [start], set()
-        while stack:
-            for op in stack.pop().consumers():
-                if op in visited or op not in between:
-                    continue
-                visited.add(op)
-                outputs = [tensor for tensor in op.outputs if dtypes.is_differentiable(tensor.dtype)]
-                if op.type in graph_path.FLAT or not outputs:
-                    place = place_in_users_code(op)
-                    kind = f" to {op.outputs[0].dtype.name}" if op.type == "Cast" else ""
-                    descriptions.append(f"{op.type}{kind} '{op.name}'" + (f" at {place}" if place else ""))
-                else:
-                    stack += outputs
+
+        def users(op: Any) -> list[Any]:
+            moved = [] if op.type in FLAT else filter(is_numeric, op.outputs)
+            return [user for tensor in moved for user in tensor.consumers() if user in between]
+
+        descriptions = []
+        for op in reached(between.intersection(start.consumers()), users):
+            if op.type in FLAT or not any(map(is_numeric, op.outputs)):
+                place = place_in_users_code(op)
+                kind = f" to {op.outputs[0].dtype.name}" if op.type == "Cast" else ""
+                descriptions.append(f"{op.type}{kind} '{op.name}'" + (f" at {place}" if place else ""))
         return sorted(descriptions)
 
     @cached_property
@@ -384,6 +374,5 @@ def _as_tensor(flow: Any, tensor: Any) -> Any:
 def _find_moving(sources: Sequence[Any], stops: Sequence[Any]) -> set[int]:
     """Return the ids of floating tensors that move with the inputs, except through a held `stop_gradient`."""
     stop_ids = {id(tensor) for tensor in stops}
-    reached = [tensor for op in graph_path.ops_after(sources, stops) for tensor in op.outputs]
-    moving = [tensor for tensor in reached if dtypes.is_differentiable(tensor.dtype)]
+    moving = filter(is_numeric, graph_path.outputs_of(graph_path.ops_after(sources, stops)))
     return {id(tensor) for tensor in (*sources, *moving)} - stop_ids

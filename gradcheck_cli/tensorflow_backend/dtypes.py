@@ -5,6 +5,7 @@ A stack holds the values of one argument at many points, written out or describe
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,12 @@ def narrow(value: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
         return value.astype(target.as_numpy_dtype, copy=False)
 
 
+def constant(value: np.ndarray[Any, Any], dtype: Any) -> Any:
+    """Return a wide array as a tensor of a TensorFlow dtype."""
+    dtype = tf.as_dtype(dtype)
+    return tf.constant(narrow(value, dtype.name), dtype)
+
+
 def widen(value: Any) -> np.ndarray[Any, Any]:
     """Cast a tensor's value to its wide NumPy form, which holds it exactly."""
     array = np.asarray(value)
@@ -43,9 +50,9 @@ def widen(value: Any) -> np.ndarray[Any, Any]:
     return array.astype(_WIDE.get(kind, array.dtype), copy=False)
 
 
-def magnitude(value: Array) -> Array:
-    """Return what a wide value's rounding is relative to: its size; zero for texts, which aren't rounded."""
-    return np.abs(value) if value.dtype.kind in "fciu" else np.zeros(value.shape)
+def magnitudes(values: Iterable[Array]) -> list[Array]:
+    """Return what wide values' rounding is relative to: their sizes; zero for texts, which aren't rounded."""
+    return [np.abs(value) if value.dtype.kind in "fciu" else np.zeros(value.shape) for value in values]
 
 
 def reference_dtype(dtype: str) -> str:
@@ -76,11 +83,6 @@ def as_list(result: Any) -> list[Any]:
 
 # Values of shape (B, *shape), or moves of the flattened elements.
 Stack = np.ndarray[Any, Any] | Moves
-
-
-def take_points(stack: Stack, rows: slice) -> Stack:
-    """Return some of a stack's points."""
-    return stack.take(rows) if isinstance(stack, Moves) else stack[rows]
 
 
 def value_of(stack: Stack, position: int, shape: tuple[int, ...]) -> Array:

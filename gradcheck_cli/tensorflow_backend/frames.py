@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gradcheck_cli.checking.ops.operation import GradientFormError
-from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.plain_files import GENERATED, PACKAGES, is_own, is_users, short_path
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
 from gradcheck_cli.visible import shorten
@@ -22,6 +22,9 @@ from gradcheck_cli.visible import shorten
 # entered.
 _BETWEEN = (contextlib.__file__, functools.__file__)
 _BACKEND = str(Path(__file__).parent)
+
+# What passes through where an error of the user's code is named.
+OWN_ERRORS = (CaseFailedError, CaseSkippedError, GradientFormError, KeyboardInterrupt)
 
 Frame = TypeVar("Frame")
 
@@ -59,19 +62,21 @@ def user_frames(error: BaseException) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def naming_errors(kind: str, what: str, remedy: str = "") -> Iterator[None]:
+def naming_errors(kind: str, what: str, called: str) -> Iterator[None]:
     """Say what of the user's raises in the block; an error that is gradcheck's own stays as it is.
+
+    Args:
+        called: how it is called, as `raised` takes it.
 
     Raises:
         CaseFailedError: of this kind: "WHAT raised TypeError: ...", with the user's own frames.
     """
     try:
         yield
-    except (CaseFailedError, GradientFormError, KeyboardInterrupt):
+    except OWN_ERRORS:
         raise
     except BaseException as error:  # the user's code may raise anything
-        message = f"{what} raised {first_line(error)}{remedy}"
-        raise CaseFailedError(kind, message, user_frames(error)) from error
+        raise CaseFailedError(kind, f"{what} raised {raised(error, called)}", user_frames(error)) from error
 
 
 def frames_of(op: Any) -> Sequence[Any]:
@@ -214,6 +219,57 @@ def original_error(error: BaseException) -> BaseException:
 def first_line(error: BaseException) -> str:
     """Return `Type: first line` of an exception, shortened, without what TensorFlow puts around it."""
     return shorten(_first_line(error))
+
+
+_OF_TENSORS = (
+    "It is called as (op, *upstream); for one of arrays, (*upstream, *inputs), write "
+    "'gradient: {numpy: module:function}'."
+)
+_OF_ARRAYS = (
+    "It is called as (*upstream, *inputs); for one that takes (op, *upstream), write "
+    "'gradient: module:function'."
+)
+# What to do about messages of Python's and TensorFlow's that don't say it.
+_REMEDIES = {
+    r"OpView": _OF_TENSORS,
+    r"ndarray' object has no attribute '(inputs|outputs|get_attr)'": _OF_ARRAYS,
+    r"supports keywords arguments only when eager": "In a graph, a tf.custom_gradient takes no keyword "
+    "argument, and makes a tensor of any other. Write a function of the settings that defines it and returns "
+    "it: def make(bits): ..., and call make(4)(x).",
+    r"'SymbolicTensor' object has no attribute 'numpy'": "In a graph, a tensor has no value: compute with "
+    "TensorFlow's functions.",
+    r"has type \w+ that does not match|expected to be a \w+ tensor but is a|conversion requested dtype"
+    r"|not in list of allowed values": "Give each input the dtype that the function takes, such as float32; "
+    "without one, a spec's input is float64.",
+    r"module 'tensorflow[\w.]*' has no attribute": "If it is a name of TensorFlow 1, write "
+    "import tensorflow.compat.v1 as tf.",
+}
+_MISCALLED = re.compile(r"\(\) (takes|missing|got an unexpected|got multiple)")
+# How a function is called, which its TypeError doesn't say.
+_CALLS = {
+    "forward": "The spec's inputs are passed by position, and its attrs by name.",
+    "build": "Write the arguments that make it under 'build'.",
+    "gradient": _OF_TENSORS,
+    "numpy_gradient": _OF_ARRAYS,
+    "custom_gradient": "It is called with an upstream for each output, and with 'variables' by name "
+    "where the forward uses some.",
+    "fields": "Name the fields that it takes.",
+}
+
+
+def raised(error: BaseException, called: str = "") -> str:
+    """Return `first_line`, and what to do about it where that is known.
+
+    Args:
+        called: what was called, a key of `_CALLS`.
+    """
+    line = first_line(error)
+    remedy = next((remedy for words, remedy in _REMEDIES.items() if re.search(words, line)), "")
+    if called == "forward" and isinstance(error, NotImplementedError) and "symbolic" in text_of(error):
+        remedy = "It looks like a NumPy function: use binding: py_func."
+    elif _MISCALLED.search(line) and not user_frames(error):
+        remedy = _CALLS.get(called, "")
+    return f"{line.rstrip('.')}. {remedy}" if remedy else line
 
 
 def _first_line(error: BaseException) -> str:

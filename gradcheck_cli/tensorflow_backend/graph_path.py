@@ -3,109 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend import dtypes
+from gradcheck_cli.reach import reached
+from gradcheck_cli.tensorflow_backend import dtypes, op_types
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs, private_state
 
-STOP = "StopGradient"  # the name under which held stops are counted
-STOPS = frozenset({STOP})  # backpropagation ends at them, and a check may hold them at their base value
-LOOPS_AND_BRANCHES = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
 MARK = "_gradcheck_held"  # attr of an op in a body whose result the op after it holds
 
-# Stateful by their OpDef, but their kernels don't depend on the run, unlike those of the TensorArrays and
-# stacks of TensorFlow 1, which belong to the run.
-_FREE_STATEFUL = {
-    "Assert",
-    "Case",
-    "CheckNumerics",
-    "CheckNumericsV2",
-    "Empty",
-    "If",
-    "Placeholder",
-    "ReadVariableOp",
-    "ResourceGather",
-    "ResourceGatherNd",
-    "StatefulPartitionedCall",
-    "VarHandleOp",
-    "VariableShape",
-    "While",
-}
-# Stateful by their OpDef, but the same inputs give the same outputs.
-_HARMLESS_STATEFUL = _FREE_STATEFUL | {"DebugIdentityV2", "EagerPyFunc", "Print", "PrintV2", "PyFunc"}
-# Other ops on variables and on tables, which are restored after each call, by the beginning of their types;
-# and on a loop's stacks and TensorArrays of TensorFlow 1, which are created anew in each run.
-_ON_RESTORED_STATE = (
-    "AnonymousHashTable",
-    "AnonymousMutable",
-    "AssignAddVariableOp",
-    "AssignSubVariableOp",
-    "AssignVariable",
-    "HashTableV2",
-    "LookupTable",
-    "MutableDenseHashTableV2",
-    "MutableHashTable",
-    "ResourceApply",
-    "ResourceCountUpTo",
-    "ResourceScatter",
-    "ResourceSparseApply",
-    "ResourceStridedSliceAssign",
-    "Stack",
-    "TensorArray",
-    "VarIsInitializedOp",
-)
-_REFERENCE_VARIABLES = {"TemporaryVariable", "Variable", "VariableV2"}
-# Ops that round, by the beginning of their type.
-QUANTISERS = ("Ceil", "FakeQuant", "Floor", "QuantizeAndDequantize", "Rint", "Round", "TruncateDiv")
-# Their derivative is zero wherever it exists.
-FLAT = {
-    "Ceil",
-    "Floor",
-    "OnesLike",
-    "Rank",
-    "Rint",
-    "Round",
-    "Shape",
-    "ShapeN",
-    "Sign",
-    "Size",
-    *STOPS,
-    "ZerosLike",
-}
-# They draw their pooling regions at each call, unless told not to; their OpDefs don't say so.
-_DRAWS_REGIONS = {"FractionalMaxPool", "FractionalAvgPool"}
-NUMPY_CALLS = frozenset({"PyFunc", "PyFuncStateless"})  # EagerPyFunc has a gradient, by an internal tape
-IMPLICIT_SAMPLERS = {
-    "RandomGamma",
-    "StatelessParameterizedTruncatedNormal",
-    "StatelessRandomGammaV2",
-    "StatelessRandomGammaV3",
-}
-GENERATOR_DRAWS = {
-    "NonDeterministicInts",
-    "RngReadAndSkip",
-    "RngSkip",
-    "StatefulRandomBinomial",
-    "StatefulStandardNormalV2",
-    "StatefulTruncatedNormal",
-    "StatefulUniform",
-    "StatefulUniformFullInt",
-    "StatefulUniformInt",
-}
-# Ops through which a tensor passes unchanged in a loop or a branch of TensorFlow 1.
-_UNCHANGED = {"Enter", "Exit", "Identity", "Merge", "NextIteration", "Switch"}
 # By their numbers in attrs, such as DT_FLOAT.
 _BELOW_FLOAT64 = {tf.as_dtype(name).as_datatype_enum: name for name in dtypes.REFERENCE}
 
 
 def ops_between(inputs: Iterable[Any], outputs: Iterable[Any]) -> list[Any]:
     """Return the ops that depend on any of the inputs and that any of the outputs depends on."""
-    reached = ops_after(inputs)
-    return [op for op in ops_before(outputs) if op in reached]
+    after = ops_after(inputs)
+    return [op for op in ops_before(outputs) if op in after]
 
 
 def sharing(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[int]:
@@ -138,24 +55,48 @@ def moved_by(tensors: Sequence[Any], held: Sequence[Any], *, stops: bool = False
     A path through integers or booleans (a comparison, an index), through rounding, or through a held tensor
     has no slope. A path through a `stop_gradient` that isn't held counts if `stops` is true.
     """
-    flat = FLAT - STOPS if stops else FLAT
-    closed = {id(held_tensor) for held_tensor in held}
-    moved: set[int] = set()
-    visited: set[Any] = set()
-    stack = list(tensors)
-    while stack:
-        reached = stack.pop()
-        if id(reached) in closed or not dtypes.is_differentiable(reached.dtype.base_dtype):
-            continue
-        moved.add(id(reached))
-        ops = reached.consumers()
-        while ops:
-            op = ops.pop()
-            if op not in visited and op.type not in flat:
-                visited.add(op)
-                stack += op.outputs
-                ops += private_state.ordered_after(op)
-    return moved
+    flat = op_types.FLAT - op_types.STOPS if stops else op_types.FLAT
+    closed = {id(tensor) for tensor in held}
+
+    def is_open(tensor: Any) -> bool:
+        return id(tensor) not in closed and dtypes.is_differentiable(tensor.dtype.base_dtype)
+
+    ops = _ops_moved(tensors, is_open, flat)
+    return {id(tensor) for tensor in (*tensors, *outputs_of(ops)) if is_open(tensor)}
+
+
+def _ops_moved(
+    tensors: Iterable[Any], is_open: Callable[[Any], bool], flat: Collection[str] = ()
+) -> dict[Any, Any]:
+    """Return the ops that depend on tensors, through those that are open and ops that aren't of flat types.
+
+    What an op writes to a variable moves the op that reads it again.
+    """
+
+    def users(tensors: Iterable[Any]) -> list[Any]:
+        return [op for tensor in tensors if is_open(tensor) for op in tensor.consumers()]
+
+    def moved(ops: Iterable[Any]) -> list[Any]:
+        return [op for op in ops if op.type not in flat]
+
+    return reached(
+        moved(users(tensors)), lambda op: moved([*users(op.outputs), *private_state.ordered_after(op)])
+    )
+
+
+def values_from(start: Any) -> list[Any]:
+    """Return the tensors that hold an input: itself, or what is read from a variable's handle."""
+    return outputs_of(start.consumers()) if start.dtype == tf.resource else [start]
+
+
+def distinct(tensors: Iterable[Any]) -> list[Any]:
+    """Return tensors, each once."""
+    return list({id(tensor): tensor for tensor in tensors}.values())
+
+
+def outputs_of(ops: Iterable[Any]) -> list[Any]:
+    """Return the tensors that some ops make."""
+    return [tensor for op in ops for tensor in op.outputs]
 
 
 def reaches(tensor: Any, output: Any) -> bool:
@@ -163,35 +104,25 @@ def reaches(tensor: Any, output: Any) -> bool:
 
     `tf.custom_gradient` puts all its results through one `IdentityN`, which connects none of them.
     """
-    visited = {id(tensor)}
-    stack = [tensor]
-    while stack:
-        reached = stack.pop()
-        if reached is output:
-            return True
-        ops = list(reached.consumers())
-        while ops:
-            op = ops.pop()
-            moved = op.outputs
-            if op.type == "IdentityN":
-                moved = [
-                    out for out, source in zip(op.outputs, op.inputs, strict=True) if id(source) in visited
-                ]
-            else:
-                ops += [after for after in private_state.ordered_after(op) if id(after) not in visited]
-            visited.add(id(op))
-            stack += [out for out in moved if id(out) not in visited]
-            visited |= {id(out) for out in moved}
-    return False
+
+    def onward(tensor: Any) -> list[Any]:
+        moved: list[Any] = []
+        for op in reached(tensor.consumers(), private_state.ordered_after):
+            pairs = zip(op.outputs, op.inputs, strict=False)
+            is_split = op.type == "IdentityN"
+            moved += [result for result, source in pairs if source is tensor] if is_split else op.outputs
+        return moved
+
+    return id(output) in reached([tensor], onward, key=id)
 
 
-def passes_numpy(graph: Any, tensor: Any, output: Any) -> bool:
+def passes_numpy(tensor: Any, output: Any) -> bool:
     """Whether a tensor moves an output only through NumPy functions without a gradient."""
     closed = [
         output_tensor
         for op in ops_between([tensor], [output])
-        if (op.type in NUMPY_CALLS and not private_graphs.override_of(op.node_def))
-        or any(node.op in NUMPY_CALLS for node in inner_nodes(graph, op))
+        if (op.type in op_types.NUMPY_CALLS and not private_graphs.override_of(op.node_def))
+        or any(node.op in op_types.NUMPY_CALLS for node in inner_nodes(op))
         for output_tensor in op.outputs
     ]
     return bool(closed) and not leads_to(tensor, output, closed)
@@ -203,30 +134,17 @@ def ops_after(inputs: Iterable[Any], held: Iterable[Any] = ()) -> set[Any]:
     Args:
         held: tensors that keep their values: nothing depends on an input through them.
     """
-    reached: set[Any] = set()
     held_ids = {id(tensor) for tensor in held}
-    stack = [consumer for tensor in inputs for consumer in tensor.consumers()]
-    while stack:
-        op = stack.pop()
-        if op not in reached:
-            reached.add(op)
-            moved = (output for output in op.outputs if id(output) not in held_ids)
-            stack += [consumer for output in moved for consumer in output.consumers()]
-            stack += private_state.ordered_after(op)
-    return reached
+    return set(_ops_moved(inputs, lambda tensor: id(tensor) not in held_ids))
 
 
 def ops_before(outputs: Iterable[Any]) -> list[Any]:
     """Return the ops that any of the outputs depends on, the outputs' own first."""
-    needed: dict[Any, None] = {}
-    stack = [tensor.op for tensor in outputs]
-    while stack:
-        op = stack.pop()
-        if op not in needed:
-            needed[op] = None
-            stack += [tensor.op for tensor in op.inputs]
-            stack += private_state.ordered_before(op)
-    return list(needed)
+
+    def before(op: Any) -> list[Any]:
+        return [*(tensor.op for tensor in op.inputs), *private_state.ordered_before(op)]
+
+    return [*reached((tensor.op for tensor in outputs), before)]
 
 
 def describe_part(graph: Any, fetches: Iterable[Any]) -> tuple[Any, ...]:
@@ -237,15 +155,20 @@ def describe_part(graph: Any, fetches: Iterable[Any]) -> tuple[Any, ...]:
     """
     nodes = {node.name: node for node in graph.as_graph_def().node}
     names = [tensor.name for tensor in fetches]
-    needed: dict[str, Any] = {}
-    waiting = [*names]
-    while waiting:
-        name = waiting.pop().lstrip("^").partition(":")[0]
-        if name not in needed:
-            needed[name] = node = nodes[name]
-            waiting += node.input
-            node.attr.pop("_gradient_op_type", None)  # names a gradient, which is in the graph
+    needed = nodes_before(names, nodes)
+    for node in needed.values():
+        node.attr.pop("_gradient_op_type", None)  # names a gradient, which is in the graph
     return names, needed, [(id(outer), inner.name) for outer, inner in graph.captures]
+
+
+def nodes_before(tensors: Iterable[str], nodes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a graph's NodeDefs, by name, that some tensors depend on, by their names."""
+
+    def named(tensors: Iterable[str]) -> list[str]:
+        names = (tensor.removeprefix("^").partition(":")[0] for tensor in tensors)
+        return [name for name in names if name in nodes]
+
+    return {name: nodes[name] for name in reached(named(tensors), lambda name: named(nodes[name].input))}
 
 
 _LIBRARIES: WeakKeyDictionary[Any, tuple[int, dict[str, Any]]] = WeakKeyDictionary()
@@ -260,80 +183,52 @@ def library_of(graph: Any) -> dict[str, Any]:
     return library
 
 
-def inner_nodes(graph: Any, op: Any) -> Iterable[Any]:
+def inner_nodes(op: Any) -> Iterable[Any]:
     """Yield the NodeDefs in the bodies of the functions that an op calls, nested ones included."""
-    for name in functions_called(graph, op):
-        yield from library_of(graph)[name].node_def
+    for body in functions_called(op).values():
+        yield from body.node_def
+
+
+def types_of(ops: Collection[Any]) -> set[str]:
+    """Return the types of some ops, and of those in the bodies of functions that they call."""
+    return {op.type for op in ops} | {node.op for op in ops for node in inner_nodes(op)}
 
 
 def is_free(graph: Any) -> bool:
     """Whether a graph and its bodies have no state: they may run in any order, in any loop."""
-    op_types = [op.type for op in graph.get_operations()]
-    inner = [node.op for op in graph.get_operations() for node in inner_nodes(graph, op)]
-    definitions = [private_graphs.op_def(name) for name in {*op_types, *inner} - _FREE_STATEFUL]
+    types = types_of(graph.get_operations())
+    definitions = [private_graphs.op_def(name) for name in types - op_types.FREE_STATEFUL]
     return not any(definition is not None and definition.is_stateful for definition in definitions)
 
 
-def functions_called(graph: Any, op: Any) -> Iterable[str]:
-    """Return the names of the functions that an op calls, and of those that they call."""
-    node = op.node_def
-    calls = private_graphs.function_names(node) or private_graphs.op_def(op.type) is None
-    return called_by(library_of(graph), [node]) if calls else []
-
-
-def called_by(library: Mapping[str, Any], nodes: Iterable[Any]) -> Iterable[str]:
-    """Return the names of the functions of a library that NodeDefs call, and of those that these call."""
-    called: dict[str, None] = {}
-    waiting = [*nodes]
-    while waiting:
-        node = waiting.pop()
-        # The op type of a Defun's call is the function's name.
-        for name in (node.op, *private_graphs.function_names(node)):
-            if name in library and name not in called:
-                called[name] = None
-                waiting += library[name].node_def
-    return called
+def functions_called(op: Any) -> dict[str, Any]:
+    """Return the functions of its graph's library that an op calls, and those that they call, by name."""
+    if not private_graphs.may_call(op.type):
+        return {}
+    return private_graphs.functions_called([op.node_def], library_of(op.graph).get)
 
 
 def ops_met(outputs: Iterable[Any]) -> list[Any]:
     """Return the ops that backpropagation may visit; it steps over custom gradients, and ends at stops."""
-    met: dict[Any, None] = {}
-    stack = [tensor.op for tensor in outputs]
-    while stack:
-        op = stack.pop()
-        if op in met:
-            continue
-        met[op] = None
-        if op.type not in STOPS:
-            stack += [tensor.op for tensor in list(op.inputs)[private_graphs.custom_gradient_results(op) :]]
-    return list(met)
+
+    def before(op: Any) -> list[Any]:
+        if op.type in op_types.STOPS:
+            return []
+        return [tensor.op for tensor in list(op.inputs)[private_graphs.custom_gradient_results(op) :]]
+
+    return [*reached((tensor.op for tensor in outputs), before)]
 
 
-def types_between(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> set[str]:
-    """Return the types of the ops on the path, and of those in the bodies of functions that they call."""
-    on_path = ops_between(inputs, outputs)
-    return {op.type for op in on_path} | {node.op for op in on_path for node in inner_nodes(graph, op)}
-
-
-def implicit_samplers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
-    """Return the types of samplers on the path whose gradient is no derivative of the draw.
-
-    Their gradient differentiates the distribution implicitly. The draw itself, at a fixed seed, is made by
-    accepting and rejecting, and moves differently with the parameters.
-    """
-    return sorted(types_between(graph, inputs, outputs) & IMPLICIT_SAMPLERS)
-
-
-def quantisers(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
-    """Return the types of ops on the path that round to whole numbers or to steps of another size."""
-    op_types = {name for name in types_between(graph, inputs, outputs) if name.startswith(QUANTISERS)}
-    casts = (op for op in ops_between(inputs, outputs) if op.type == "Cast")
+def quantisers(ops: Collection[Any]) -> list[str]:
+    """Return the types of ops, also in bodies, that round to whole numbers or to steps of another size."""
+    types = {name for name in types_of(ops) if name.startswith(op_types.QUANTISERS)}
+    casts = (op for op in ops if op.type == "Cast")
     if any(op.inputs[0].dtype.is_floating and op.outputs[0].dtype.is_integer for op in casts):
-        op_types.add("Cast")
-    return sorted(op_types)
+        types.add("Cast")
+    return sorted(types)
 
 
-def generator_draws(graph: Any, outputs: Sequence[Any], forward_ops: Iterable[Any]) -> list[str]:
+def generator_draws(outputs: Sequence[Any], forward_ops: Iterable[Any]) -> list[str]:
     """Return the types of ops, outside the forward, that draw from a `tf.random.Generator`'s state.
 
     The state begins at the same value in each run, and a forward's draws that are fed don't advance it: such
@@ -345,25 +240,15 @@ def generator_draws(graph: Any, outputs: Sequence[Any], forward_ops: Iterable[An
             earlier.type == "AssignVariableOp" and earlier not in forward
             for earlier in private_state.ordered_before(op)
         )
-        for name in (op.type, *(node.op for node in inner_nodes(graph, op))):
-            if name in GENERATOR_DRAWS and not is_reset:
+        for name in types_of([op]):
+            if name in op_types.GENERATOR_DRAWS and not is_reset:
                 types.add(name)
     return sorted(types)
 
 
-def is_varying(op_type: str) -> bool:
-    """Whether an op of this type has its own state, so that its results may vary: a random one.
-
-    Variables and tables are state as well, but they are restored after each call.
-    """
-    definition = private_graphs.op_def(op_type)
-    depends_on_inputs = op_type in _HARMLESS_STATEFUL or op_type.startswith(_ON_RESTORED_STATE)
-    return definition is not None and definition.is_stateful and not depends_on_inputs
-
-
 def _is_assigned_first(op: Any) -> bool:
     """Whether an op is a reference variable that is read only after the same run has assigned to it."""
-    return op.type in _REFERENCE_VARIABLES and all(
+    return op.type in op_types.REFERENCE_VARIABLES and all(
         consumer.type == "Assign" for output in op.outputs for consumer in output.consumers()
     )
 
@@ -377,7 +262,10 @@ def gradient_variables(graph: Any, inputs: Iterable[Any], outputs: Iterable[Any]
     handles: set[int] = set()
     moved = ops_after(inputs)
     for op in ops_before(outputs):
-        custom = [private_graphs.custom_gradient_in(node) for node in (op.node_def, *inner_nodes(graph, op))]
+        custom = (
+            private_graphs.custom_gradient_of(op),
+            *map(private_graphs.custom_gradient_in, inner_nodes(op)),
+        )
         units = [unit for unit in custom if unit is not None and unit.is_stepped_over]
         variables |= {id(variable): variable for unit in units for variable in unit.variables}
         if any(not private_gradients.is_tensorflows(unit.function) for unit in units):
@@ -408,37 +296,28 @@ def _given_unmoved(graph: Any, node: Any, is_moved: Sequence[bool]) -> set[int]:
     return arguments
 
 
-def stateful_types(graph: Any, outputs: Sequence[Any], held: Sequence[Any] = ()) -> list[str]:
+def stateful_types(outputs: Sequence[Any], held: Sequence[Any] = ()) -> list[str]:
     """Return the types of stateful ops whose results may vary (random ones) that the outputs depend on.
 
     Args:
         held: tensors that are fed: the ops that make them don't run.
     """
     types: set[str] = set()
-    stack, visited = [tensor.op for tensor in outputs], {tensor.op for tensor in held}
-    while stack:
-        op = stack.pop()
-        if op in visited:
-            continue
-        visited.add(op)
-        stack += [tensor.op for tensor in op.inputs]
-        stack += list(op.control_inputs)
-        inner = [node.op for node in inner_nodes(graph, op) if MARK not in node.attr]
+    for op in private_graphs.ops_run(outputs, held):
+        inner = [node.op for node in inner_nodes(op) if MARK not in node.attr]
         for name in (op.type, *inner):
-            if is_varying(name) and not (name == op.type and _is_assigned_first(op)):
+            if op_types.is_varying(name) and not (name == op.type and _is_assigned_first(op)):
                 types.add(name)
-        if op.type in _DRAWS_REGIONS and not op.get_attr("deterministic"):
+        if op.type in op_types.FRACTIONAL and not op.get_attr("deterministic"):
             types.add(op.type)
     return sorted(types)
 
 
-def dtypes_on_path(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
-    """Return the dtypes below float64 that occur on the path; a float64 reference needs none of them."""
-    return dtypes_of(graph, ops_between(inputs, outputs))
+def dtypes_of(ops: Collection[Any]) -> list[str]:
+    """Return the dtypes below float64 of ops, and of the functions that they call.
 
-
-def dtypes_of(graph: Any, ops: Sequence[Any]) -> list[str]:
-    """Return the dtypes below float64 of ops, and of the functions that they call."""
+    A float64 reference needs none of them.
+    """
     names: set[str] = set()
     flow_ids = _find_flows(ops)
     for op in ops:
@@ -447,7 +326,7 @@ def dtypes_of(graph: Any, ops: Sequence[Any]) -> list[str]:
             is_low = dtypes.is_differentiable(base) and base.name not in ("float64", "complex128")
             if is_low and id(tensor) not in flow_ids:
                 names.add(base.name)
-        names |= dtypes_in_attrs(inner_nodes(graph, op))
+        names |= dtypes_in_attrs(inner_nodes(op))
     return sorted(names)
 
 
@@ -464,8 +343,7 @@ def dtypes_in_attrs(nodes: Iterable[Any]) -> set[str]:
 
 def _find_flows(ops: Iterable[Any]) -> set[int]:
     """Return the ids of the flows of TensorArrays: float32 scalars that stand for an order, not a value."""
-    flow_ids: set[int] = set()
-    waiting = [
+    flows = [
         tensor
         for op in ops
         if op.type.startswith("TensorArray")
@@ -474,12 +352,9 @@ def _find_flows(ops: Iterable[Any]) -> set[int]:
         )
         if definition.name.startswith("flow")
     ]
-    while waiting:
-        tensor = waiting.pop()
-        if id(tensor) in flow_ids:
-            continue
-        flow_ids.add(id(tensor))
-        for op in tensor.consumers():
-            if op.type in _UNCHANGED:
-                waiting += [output for output in op.outputs if output.dtype == tensor.dtype]
-    return flow_ids
+
+    def onward(tensor: Any) -> list[Any]:
+        unchanged = outputs_of(op for op in tensor.consumers() if op.type in op_types.UNCHANGED)
+        return [output for output in unchanged if output.dtype == tensor.dtype]
+
+    return set(reached(flows, onward, key=id))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,24 +12,15 @@ from typing import Any
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend import graph_path
-from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES
 from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
+from gradcheck_cli.tensorflow_backend.op_types import BODIES, PYTHON_CALLS, SHAPES, STOPS
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.traces import frozen
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import require_shapes, run_error
-
-# The attrs that name an op's bodies.
-BODIES = {
-    **dict.fromkeys(("While", "StatelessWhile"), ("body", "cond")),
-    **dict.fromkeys(("If", "StatelessIf"), ("then_branch", "else_branch")),
-    **dict.fromkeys(("Case", "StatelessCase"), ("branches",)),
-    **dict.fromkeys(private_graphs.CALLS, ("f",)),
-}
-# Ops whose result is a shape, which is no value.
-_SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"})
+from gradcheck_cli.tensorflow_backend.traces.state import Made
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import naming_run_errors, require_shapes
 
 
 def has_graph(op: Any) -> bool:
@@ -55,7 +46,7 @@ def ops_inside(op: Any) -> Iterator[tuple[Any, set[Any]]]:
 
 def _moving(graph: Any, inputs: Sequence[Any]) -> set[Any]:
     """Return the ops of a graph whose results move with some inputs, including those of the inputs."""
-    shapes = [output for op in graph.get_operations() if op.type in _SHAPES for output in op.outputs]
+    shapes = graph_path.outputs_of(op for op in graph.get_operations() if op.type in SHAPES)
     return graph_path.ops_after(inputs, shapes) | {tensor.op for tensor in inputs}
 
 
@@ -106,24 +97,24 @@ class ForwardGraph:
         stops = [
             UnheldStop(frozen.Stop.of(op).place, id(op.outputs[0]) in forward_ids)
             for op in self.between(output, input_index)
-            if op.type in graph_path.STOPS and id(op.outputs[0]) not in held_ids
+            if op.type in STOPS and id(op.outputs[0]) not in held_ids
         ]
         return [stop for stop in stops if not stop.is_of_forward] or stops
 
-    def values(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the values of tensors at the base point, with the forward's draws held."""
-        return self._traced.values_at_point(tensors)
+    def values(self, tensors: Iterable[Any]) -> dict[int, Array]:
+        """Return the values of tensors at the base point by their ids, with the forward's draws held."""
+        each = graph_path.distinct(tensors)
+        return dict(zip(map(id, each), self._traced.values_at_point(each), strict=True))
 
     def behind_switches(self) -> set[Any]:
         """Return the ops behind a `Switch` of TensorFlow 1; those on the side not taken have no value."""
         ops = self.outputs[0].graph.get_operations()
         switches = [op for op in ops if op.type in {"Switch", "RefSwitch"}]
-        return {*switches, *graph_path.ops_after(tensor for op in switches for tensor in op.outputs)}
+        return {*switches, *graph_path.ops_after(graph_path.outputs_of(switches))}
 
     def moved_by(self, tensors: Sequence[Any]) -> set[int]:
         """Return the ids of tensors and of all that depends on them."""
-        outputs = [output for op in graph_path.ops_after(tensors) for output in op.outputs]
-        return set(map(id, (*tensors, *outputs)))
+        return set(map(id, (*tensors, *graph_path.outputs_of(graph_path.ops_after(tensors)))))
 
 
 @dataclass(frozen=True)
@@ -131,7 +122,7 @@ class WholeGraph:
     """The forward of an opened op and its gradients for an upstream of each output, in one graph."""
 
     op: GraphOperation
-    _parts: dict[tuple[int, ...], Batched] = field(default_factory=dict)  # what runs, by what it fetches
+    _parts: Made = field(default_factory=Made)  # what runs, by what it fetches
 
     @cached_property
     def sources(self) -> Sequence[int]:
@@ -178,7 +169,7 @@ class WholeGraph:
     @cached_property
     def calls_python(self) -> bool:
         """Whether the forward or the gradient calls Python code of the user's."""
-        return any(op.type in PY_FUNC_TYPES for op in graph_path.ops_before(self.results))
+        return any(op.type in PYTHON_CALLS for op in graph_path.ops_before(self.results))
 
     def wide(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
         """Return, for a float64 twin, the tensors in place of those of the declared dtypes' graph."""
@@ -204,19 +195,18 @@ class WholeGraph:
             CaseFailedError: a call raises, or an output changes its shape.
         """
         first, trace = len(upstreams), self.op.traced.vjp_trace
-        fetched = list({id(tensor): tensor for tensor in tensors}.values())
-        key = tuple(map(id, fetched))
-        if key not in self._parts:
+        fetched = {id(tensor): tensor for tensor in tensors}
+
+        def make() -> Batched:
             feeds = [*trace.whole.upstreams, *trace.inputs, *trace.held.draws]
-            function = private_graphs.subgraph_function(trace.whole.function, feeds, fetched)
-            self._parts[key] = self.op.runs.batched_gradient(function, self.sources)
+            function = private_graphs.subgraph_function(trace.whole.function, feeds, [*fetched.values()])
+            return self.op.runs.batched_gradient(function, self.sources)
+
+        part = self._parts.of(make, *fetched.values())
         batch = {first + index: stack for index, stack in points.items()} | dict(enumerate(upstreams))
         watched = private_graphs.around_python_calls(around_python) if around_python else nullcontext()
-        try:
-            with watched:
-                values = dict(zip(key, self._parts[key](batch, 1), strict=True))
-        except tf.errors.OpError as error:
-            raise run_error(error, "gradient") from error
+        with naming_run_errors("gradient"), watched:
+            values = dict(zip(fetched, part(batch, 1), strict=True))
         # Upstreams have the shapes of the outputs at the base point.
         outputs = self.op.outputs
         require_shapes((values[id(tensor)].shape[1:] for tensor in self.results[: len(outputs)]), outputs)

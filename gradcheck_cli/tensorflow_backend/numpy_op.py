@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.tensorflow_backend.binding.binder import PY_FUNC_TYPES, OpView, guard_gradient, unique_name
+from gradcheck_cli.tensorflow_backend.binding.binder import OpView, guard_gradient, unique_name
+from gradcheck_cli.tensorflow_backend.dtypes import as_list
+from gradcheck_cli.tensorflow_backend.op_types import PYTHON_CALLS
 
 
 def py_func(  # noqa: PLR0913, PLR0917 (the well-known signature)
@@ -56,10 +58,10 @@ def py_func(  # noqa: PLR0913, PLR0917 (the well-known signature)
         return _call_eagerly(func, tensors, Tout, gradient, known_shapes)
     gradient_name = unique_name(name or str(getattr(func, "__name__", "py_func")))
     tf.RegisterGradient(gradient_name)(gradient)
-    mapping = dict.fromkeys(PY_FUNC_TYPES, gradient_name)
+    mapping = dict.fromkeys(PYTHON_CALLS, gradient_name)
     with tf.compat.v1.get_default_graph().gradient_override_map(mapping):
         result = tf.compat.v1.py_func(func, tensors, Tout, stateful=stateful, name=name)
-    outputs = _ensure_shapes(list(result) if is_list else [result], known_shapes)
+    outputs = _ensure_shapes(as_list(result), known_shapes)
     return outputs if is_list else outputs[0]
 
 
@@ -75,7 +77,7 @@ def _call_eagerly(
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def call(*values: Any) -> Any:
         result = tf.numpy_function(func, list(values), dtypes)
-        outputs = _ensure_shapes(list(result) if is_list else [result], known_shapes)
+        outputs = _ensure_shapes(as_list(result), known_shapes)
         view = OpView("PyFunc", "py_func", values, outputs, {})
         return outputs if is_list else outputs[0], lambda *upstream: gradient(view, *upstream)
 

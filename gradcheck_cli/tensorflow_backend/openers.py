@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -54,7 +54,7 @@ def trace_alone(case: Case, unknown: Collection[int]) -> Callable[[Sequence[Arra
         tf.TensorSpec(None if owner in unknown else tensor.shape, tensor.dtype)
         for tensor, owner in zip(case.tensors, owners, strict=True)
     ]
-    function = trace_function(lambda *tensors: Binder(case, str, ()).forward().call(*tensors), signature)
+    function = trace_function(lambda *tensors: Binder(case).forward().call(*tensors), signature)
 
     def call(values: Sequence[Array]) -> list[Any]:
         kinds = [tensor.dtype for tensor in case.tensors]
@@ -106,11 +106,11 @@ def opener_of(case: Case, mode: str, like: CaseOpener | None = None) -> CaseOpen
     reason = opened_in.refusal(case)
     if reason is not None:
         raise CaseSkippedError("mode", reason)
-    state = CaseState() if like is None else CaseState(built=like.state.built, written=like.state.written)
-    opener = CaseOpener(case, opened_in, state)
-    is_layer = case.code.variables is None and users_code.is_layer(
-        Binder(case, str, (), built=state.built).target()
-    )
+    state = CaseState(case)
+    if like is not None:
+        state.built, state.written = like.state.built, like.state.written
+    opener = CaseOpener(opened_in, state)
+    is_layer = case.code.variables is None and users_code.is_layer(state.target())
     if case.code.variables or is_layer:
         # Known shapes without a compiler are enough to look for them; a call finds them as well.
         plain = opened_in if mode == "eager" else MODES["graph"]
@@ -156,7 +156,7 @@ def _variables_of_custom_gradients(opener: CaseOpener) -> list[Any]:
     """
     try:
         op = opener.open(Opening())
-        variables = private_state.in_order_of_creation(op.variables_of_gradients)
+        variables = private_state.in_order_of_creation(op.facts.opened.gradient_variables)
         if variables and opener.case.reference is not None:
             used = captured_ids(opener.open(Opening(of="reference")).traced.forward.function)
             variables = [variable for variable in variables if id(variable.handle) in used]
@@ -182,20 +182,24 @@ def _with_variables(opener: CaseOpener, variables: Sequence[Any], op: Any) -> Ca
             "written value, and differences in the old value show nothing about it. Say 'variables: false', "
             "or check the part after the write.",
         )
-    state = replace(
-        opener.state, draws={}, graphs={}, variables=tuple(variables), plain=getattr(op, "traced", None)
-    )
-    target = Binder(opener.case, str, (), built=state.built).target()
-    return replace(opener, case=with_variables(opener.case, variables, target), state=state)
+    state = opener.state
+    case = with_variables(state.case, variables, state.target())
+    plain = getattr(op, "traced", None)
+    state = replace(state, case=case, draws={}, graphs={}, variables=tuple(variables), plain=plain)
+    return replace(opener, state=state)
 
 
 @dataclass(frozen=True)
 class CaseOpener:
     """Opens one case in one mode; `checking.Opener`."""
 
-    case: Case
     mode: GraphMode
-    state: CaseState = field(default_factory=CaseState)  # the state that all its ops share
+    state: CaseState  # the state that all its ops share
+
+    @property
+    def case(self) -> Case:
+        """The case, with its variables among the arguments; see `Opener`."""
+        return self.state.case
 
     def open(self, opening: Opening) -> Any:
         """Open a form of the case in the dtypes that the spec names; see `Opener`.
@@ -203,13 +207,13 @@ class CaseOpener:
         If a case can be called eagerly but can't be traced, the error says so.
         """
         try:
-            return self.mode.open(self.case, opening, self.state)
+            return self.mode.open(self.state, opening)
         except CaseFailedError as error:
             if (
                 type(self.mode) is not GraphMode
                 or error.kind != "forward"
                 or "use binding: py_func" in error.message
-                or not works_eagerly(self.case, opening, self.state)
+                or not works_eagerly(self.state, opening)
             ):
                 raise
             raise CaseFailedError(
@@ -236,9 +240,7 @@ class CaseOpener:
                 id(variable.handle): tensor
                 for variable, tensor in zip(self.state.variables, inputs, strict=True)
             }
-            limits = flat_tensors.constraints_in_target(
-                Binder(self.case, str, (), built=self.state.built).target()
-            )
+            limits = flat_tensors.constraints_in_target(self.state.target())
             trainable = {id(variable.handle) for variable in op.trainable}
             weights.found = []
             for index, resource in enumerate(op.weights):
@@ -296,7 +298,7 @@ class CaseOpener:
     def retrace(self, op: Any) -> Any:
         """Trace or call an opened op's gradient again, for the same point."""
         retraced = op.retraced()
-        check_output_shapes(self.case, retraced)
+        check_output_shapes(retraced)
         return retraced
 
     def vjp(self, op: Any) -> CaseOpener:
@@ -305,12 +307,11 @@ class CaseOpener:
         def make() -> CaseOpener:
             reference = None
             if self.case.reference is not None:
-                reference = self.mode.open(self.case, replace(op.opening, of="reference"), self.state)
+                reference = self.mode.open(self.state, replace(op.opening, of="reference"))
             case, vjp = case_of_vjp(self.case, op, reference)
-            return replace(self, case=case, state=replace(self.state, draws={}, graphs={}, vjp=vjp))
+            return replace(self, state=replace(self.state, case=case, draws={}, graphs={}, vjp=vjp))
 
-        opener: CaseOpener = self.state.made.of(make, op)
-        return opener
+        return self.state.made.of(make, op)
 
     def written_ops(self, op: Any, output: int, input_index: int) -> Sequence[Operation] | None:
         """Return the ops on a pair's path whose gradients the user wrote, each by itself; see `Opener`."""

@@ -23,8 +23,6 @@ from gradcheck_cli.plain_files import is_installed, short_path
 from gradcheck_cli.spec.case import CodeUnderTest
 from gradcheck_cli.tensorflow_backend import graph_path, op_types
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
-from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientLog
-from gradcheck_cli.tensorflow_backend.private.private_graphs import CONVERTED
 
 _DEEPEST = 10  # decorators around one function
 
@@ -40,9 +38,9 @@ def has_custom_gradient(function: object) -> bool:
 
 
 @contextlib.contextmanager
-def note_gradients() -> Iterator[GradientLog]:
+def note_gradients() -> Iterator[private_gradients.GradientLog]:
     """Note the hand-written gradients that are made, and those that run, in the block."""
-    log = GradientLog()
+    log = private_gradients.GradientLog()
     with private_gradients.note_sites(log):
         yield log
 
@@ -53,13 +51,12 @@ def where(function: Any) -> tuple[str, str, int]:
     The line is 0 and the file empty where there is no Python code.
     """
     inner = innermost(function)
-    name = getattr(inner, "__qualname__", type(inner).__qualname__)
-    module = getattr(inner, "__module__", None) or type(inner).__module__
+    name = private_gradients.name_of(inner)
     call = inspect.getattr_static(type(inner), "__call__", None)  # for an object that is callable
     code = getattr(inner, "__code__", None) or getattr(call, "__code__", None)
     if code is None:
-        return f"{module}:{name}", "", 0
-    return f"{module}:{name}", short_path(code.co_filename), code.co_firstlineno
+        return name, "", 0
+    return name, short_path(code.co_filename), code.co_firstlineno
 
 
 def innermost(function: Any) -> Any:
@@ -205,7 +202,7 @@ def _forward_nodes(op: Any) -> Iterator[Any]:
         results = list(op.inputs)[: unit.results]
         for inner_op in graph_path.ops_between(list(op.inputs)[unit.results :], results):
             yield inner_op.node_def
-            yield from graph_path.inner_nodes(op.graph, inner_op)
+            yield from graph_path.inner_nodes(inner_op)
 
 
 def _inner_overrides(op: Any) -> list[str]:
@@ -216,7 +213,7 @@ def _inner_overrides(op: Any) -> list[str]:
     elif private_gradients.has_own_gradient(op):  # it skips everything inside
         nodes = []
     else:
-        nodes = list(graph_path.inner_nodes(op.graph, op))
+        nodes = list(graph_path.inner_nodes(op))
     return [name for node in nodes if (name := private_graphs.override_of(node))]
 
 
@@ -228,7 +225,7 @@ def _where(function: Any) -> tuple[str, str, int]:
     generated = private_gradients.source_place(code.co_filename, line) if code is not None else None
     if generated is not None:
         file, line = short_path(generated[0]), generated[1]
-    return CONVERTED.sub("", name.partition(":")[2]), file, line
+    return name.partition(":")[2], file, line
 
 
 def source_of(code: CodeUnderTest) -> str:

@@ -7,12 +7,13 @@ How TensorFlow behaves while their modules are imported and while they run, a fe
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
+import glob
 import importlib
 import importlib.util
 import inspect
 import os
+import pkgutil
 import random
 import sys
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli import hooks
-from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.errors import CaseFailedError, suggest
 from gradcheck_cli.plain_files import is_installed, short_path
 from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.private import private_state
@@ -131,16 +132,13 @@ def load(target: str, role: str) -> Any:
             value = getattr(value, name)
         except AttributeError:
             holder = ".".join([module_name, *attribute.split(".")[:position]])
-            near = difflib.get_close_matches(
-                name, [other for other in dir(value) if not other.startswith("__")], n=1
-            )
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = suggest(name, [other for other in dir(value) if not other.startswith("__")])
             if moved := _modules_with(module_name, attribute):
-                hint = f" It is in {' and in '.join(moved)} now: write {moved[0]}:{attribute}."
+                hint = f"It is in {' and in '.join(moved)} now: write {moved[0]}:{attribute}."
             file = getattr(module, "__file__", None)
             where = short_path(file) if file else "a built-in module"
             raise CaseFailedError(
-                "attribute", f"{role}: {holder!r} ({where}) has no attribute {name!r}.{hint}"
+                "attribute", f"{role}: {holder!r} ({where}) has no attribute {name!r}. {hint}".rstrip()
             ) from None
     if not callable(value):
         raise CaseFailedError(
@@ -162,6 +160,11 @@ def owner_of_method(target: str, method: Any) -> str:
         return ""
 
 
+def makes_callables(target: Any) -> bool:
+    """Whether a function is a class whose objects are functions, such as a layer's."""
+    return inspect.isclass(target) and any("__call__" in vars(base) for base in target.__mro__)
+
+
 def is_layer(value: Any) -> bool:
     """Whether something is a layer or model of Keras, the installed one or the older `tf_keras`."""
     kinds = (sys.modules.get("keras"), sys.modules.get("tf_keras"))
@@ -181,26 +184,40 @@ def _modules_with(module_name: str, attribute: str) -> list[str]:
 
 
 def _layout_hint(name: str) -> str:
-    """Say what helps if a module lies in `src/`, or above the spec as in a monorepo; empty elsewhere."""
+    """Say what helps if a module lies in `src/`, another folder here, or above the spec; else empty."""
     top, here = name.partition(".")[0], Path.cwd()
     above = [folder for folder in Path(sys.path[0]).absolute().parents if here in folder.parents]
-    for folder in (here / "src", *above, *(folder / "src" for folder in above)):
+    below = sorted(file.parent for file in here.glob(f"*/{glob.escape(top)}.py"))
+    for folder in (here / "src", *above, *(folder / "src" for folder in above), *below):
         if (folder / top).is_dir() or (folder / f"{top}.py").is_file():
             path = short_path(str(folder))
-            return f"{path}/ has {top}: install the project (pip install -e .), or set PYTHONPATH={path}.\n"
+            return f"{path}/ has {top}: install the project (pip install -e .), or set PYTHONPATH={path}."
     return ""
 
 
-def _places() -> list[str]:
-    """Return where modules are looked for: folders of the user's, then the rest in one word."""
+def _own_folders() -> list[Path]:
+    """Return the user's own folders in which modules are looked for."""
     folders = [Path(entry or ".").absolute() for entry in sys.path]
     python = Path(sys.executable).parent
-    own = [
+    return [
         folder
         for folder in folders
         if folder.is_dir() and not (is_installed(folder) or folder.is_relative_to(python))
     ]
-    return [*dict.fromkeys(short_path(str(folder)) for folder in own), "the installed packages"]
+
+
+def _describe_missing(name: str) -> str:
+    """Say where a module was looked for, and what may have been meant."""
+    package, _, last = name.rpartition(".")
+    folders = _own_folders()
+    inside = getattr(sys.modules.get(package), "__path__", ()) if package else map(str, folders)
+    near = suggest(last, [module.name for module in pkgutil.iter_modules(inside)])
+    looked = dict.fromkeys(short_path(str(folder)) for folder in folders)
+    lines = ["Looked in:", *(f"  {place}" for place in looked), "  the installed packages"]
+    remedy = (
+        _layout_hint(name) or near or "Put the module beside the spec, run from its folder, or install it."
+    )
+    return "\n".join([f"no module named {name!r}.", *lines, remedy])
 
 
 def _import(name: str, role: str) -> Any:
@@ -208,15 +225,12 @@ def _import(name: str, role: str) -> Any:
         return import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            looked = "\n".join(f"  {place}" for place in _places())
-            raise CaseFailedError(
-                "import",
-                f"{role}: no module named {error.name!r}.\nLooked in:\n{looked}\n{_layout_hint(name)}"
-                "Put the module beside the spec, run from its folder, or install it.",
-            ) from None
+            raise CaseFailedError("import", f"{role}: {_describe_missing(error.name)}") from None
+        is_part = (error.name or "").partition(".")[0] in sys.modules  # of a package that is installed
+        remedy = _layout_hint(error.name or "") or ("" if is_part else "Install what it imports.")
         raise CaseFailedError(
             "import",
-            f"{role}: importing {name!r} failed: {frames.first_line(error)}. Install what it imports.",
+            f"{role}: importing {name!r} failed: {frames.first_line(error)}. {remedy}".rstrip(),
             frames.user_frames(error),
         ) from None
     except KeyboardInterrupt:
@@ -224,7 +238,7 @@ def _import(name: str, role: str) -> Any:
     except BaseException as error:  # noqa: BLE001 (a module may raise anything when it is imported)
         raise CaseFailedError(
             "import",
-            f"{role}: importing {name!r} failed: {frames.first_line(error)}",
+            f"{role}: importing {name!r} failed: {frames.raised(error)}",
             frames.user_frames(error) or _syntax_place(error),
         ) from None
 

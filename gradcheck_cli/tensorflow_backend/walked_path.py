@@ -15,15 +15,19 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Precision, precision_of
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.problem import draw_signs, scales
+from gradcheck_cli.reach import reached
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
 from gradcheck_cli.tensorflow_backend.backward_walk import READ, Step, Walk, is_numeric
 from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched, run_where_accepted
-from gradcheck_cli.tensorflow_backend.graph_path import STOPS
+from gradcheck_cli.tensorflow_backend.op_types import IMPLICIT_SAMPLERS, STOPS, is_random
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
-from gradcheck_cli.tensorflow_backend.traces import frozen
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import dense, gradients_of, run_error
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
+    gradients_of,
+    naming_run_errors,
+    run_error,
+)
 
 
 @dataclass
@@ -97,19 +101,10 @@ class WalkedPath:
         if unit is None:
             return False
         op_inputs = list(op.inputs)
-        arguments = {id(tensor) for tensor in op_inputs[unit.results :]}
-        stop_ids = {id(tensor) for tensor in self.walk.held.stops}
-        stack, visited = op_inputs[: unit.results], set()
-        while stack:
-            tensor = stack.pop()
-            if id(tensor) in visited or id(tensor) in arguments or id(tensor) in stop_ids:
-                continue
-            visited.add(id(tensor))
-            # TensorFlow requires a gradient for each variable that is used.
-            if tensor.dtype != tf.resource and self.walk.is_source(tensor):
-                return True
-            stack += list(tensor.op.inputs)
-        return False
+        closed = map(id, (*op_inputs[unit.results :], *self.walk.held.stops))
+        before = reached(op_inputs[: unit.results], lambda tensor: tensor.op.inputs, closed=closed, key=id)
+        # TensorFlow requires a gradient for each variable that is used.
+        return any(tensor.dtype != tf.resource and self.walk.is_source(tensor) for tensor in before.values())
 
     def probe(self, generator: np.random.Generator) -> WalkedProbe:
         """Draw an upstream at the output and a direction for the inputs, and pull the upstream back."""
@@ -166,12 +161,12 @@ class WalkedPath:
         ]
         if not all(is_numeric(tensor) for tensor in tensors) or not step.upstreams:
             return "it passes on a list of tensors, not numbers"
-        inner_types = {node.op for node in graph_path.inner_nodes(self.walk.function.graph, op)}
+        inner_types = {node.op for node in graph_path.inner_nodes(op)}
         if STOPS & inner_types:
             return "a stop_gradient inside it can't be held"
-        if any(frozen.is_random(name) for name in inner_types) and self.walk.held.body_holds is None:
+        if any(is_random(name) for name in inner_types) and self.walk.held.body_holds is None:
             return "it draws random numbers inside"
-        if ({op.type} | inner_types) & graph_path.IMPLICIT_SAMPLERS:
+        if ({op.type} | inner_types) & IMPLICIT_SAMPLERS:
             return "its gradient is that of a distribution, not of a draw"
         return ""
 
@@ -289,7 +284,7 @@ class OpAlone(OpFacts):
     def fed(self) -> list[Any]:
         """The tensors that move, each once."""
         tensors = [self.step.op.inputs[index] for index in self.step.gradients]
-        return list({id(tensor): tensor for tensor in tensors}.values())
+        return graph_path.distinct(tensors)
 
     @cached_property
     def fetched(self) -> list[Any]:
@@ -344,13 +339,12 @@ class OpAlone(OpFacts):
         """The op's own gradient, called again; CaseFailedError for what it raises."""
         upstreams = self.upstreams
         with self.walk.function.graph.as_default():
-            gradients = gradients_of(self.fetched, self.fed, upstreams, stops=self.fed)
-            return [dense(gradient, tensor) for gradient, tensor in zip(gradients, self.fed, strict=True)]
+            return gradients_of(self.fetched, self.fed, upstreams, stops=self.fed)
 
     @cached_property
     def quantisers(self) -> tuple[str, ...]:
         """Types of ops between the tensors that move and the outputs that round."""
-        return tuple(graph_path.quantisers(self.walk.function.graph, self.fed, self.fetched))
+        return tuple(graph_path.quantisers(graph_path.ops_between(self.fed, self.fetched)))
 
     @cached_property
     def low_precision(self) -> tuple[str, ...]:
@@ -358,11 +352,6 @@ class OpAlone(OpFacts):
         return tuple(self.walk.low_precision(self.fed, self.fetched))
 
     # What runs.
-
-    def rounded_sizes(self, input_index: int) -> list[Array]:
-        """Return the outputs' own size: it is a single op."""
-        del input_index  # the same for each input
-        return [dtypes.magnitude(value) for value in self.base_values]
 
     def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
         """Evaluate the op at several points; if it refuses one, its outputs are NaN there."""
@@ -394,10 +383,8 @@ class OpAlone(OpFacts):
             first + output_index: upstreams.get(output_index, np.zeros((count, *info.shape)))
             for output_index, info in enumerate(self.outputs)
         }
-        try:
+        with naming_run_errors("gradient"):
             gradients = self._pull(flows, sum(self.inputs[input_index].size for input_index in connected))
-        except tf.errors.OpError as error:
-            raise run_error(error, "gradient") from error
         for input_index, gradient in zip(connected, gradients, strict=True):
             result[input_index] = gradient
         return result
@@ -407,7 +394,7 @@ class OpAlone(OpFacts):
         """What is always fed: the case's inputs, its draws, and tensors that move without being an input."""
         tensors = [*self.walk.inputs, *self.walk.held.draws]
         tensors += [tensor for fed in self.fed for tensor in self._moved_with(fed)]
-        return list({id(tensor): tensor for tensor in tensors}.values())
+        return graph_path.distinct(tensors)
 
     def _moved_with(self, fed: Any) -> list[Any]:
         """Return what moves with an input: a custom gradient's forward reads a variable for itself."""
@@ -472,5 +459,5 @@ def isolate(walk: Walk, step: Step) -> Operation:
         evaluate=alone.evaluate,
         vjp=alone.vjp,
         joint_vjp=alone.joint_vjp,
-        rounded_sizes=alone.rounded_sizes,
+        rounded_sizes=lambda _: dtypes.magnitudes(alone.base_values),  # it is a single op
     )

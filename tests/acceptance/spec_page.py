@@ -89,7 +89,13 @@ SECTIONS = (
         "Op types that can't be checked, with the reason, in a separate document.",
     ),
     ("ExceptionModel", "An exception", ""),
+    ("MismatchModel", "A known mismatch", ""),
+    ("NumpyFunction", "A NumPy function", ""),
+    ("PowerModel", "`power`", ""),
+    ("VariableModel", "Variables by name", ""),
 )
+# Models that are parts of others, or share their keys: those that they are linked to.
+PARTS = {"Defaults": "OpModel", "CaseKeys": "CaseModel"}
 ONLY = {"CaseModel": ("name",)}
 # An op begins with its own keys; the models begin with the keys that ops and cases share.
 FIRST = ("op", "description", "module", "forward", "op_type", "gradient", "binding", "inputs", "cases")
@@ -111,7 +117,7 @@ def page() -> str:
     known = [
         name
         for name in definitions
-        if name not in shown and name != "Defaults" and "properties" in definitions[name]
+        if name not in shown and name not in PARTS and "properties" in definitions[name]
     ]
     sections = [*SECTIONS, *((name, f"`{name}`", "") for name in known)]
     return OPENING + "".join(_section(definitions, *section) for section in sections)
@@ -165,7 +171,7 @@ def _kind(field: dict[str, Any]) -> str:
 
 
 def _linked(name: str) -> str:
-    name = "OpModel" if name == "Defaults" else name  # of which it is a part
+    name = PARTS.get(name, name)
     for model, heading, _ in SECTIONS:
         if model == name:
             return f"[{heading.strip('`').lower()}](#{heading.strip('`').lower().replace(' ', '-')})"

@@ -69,6 +69,7 @@ FAULTS = {
     "wrong shape": ("op: a\nforward: m:f\ninputs:\n  x: {shape: [2, -3]}\n", 4),
     "value of another shape": ("op: a\nforward: m:f\ninputs:\n  x: {shape: [2], value: [1, 2, 3]}\n", 4),
     "wrong dtype": ("op: a\nforward: m:f\ninputs:\n  x: {shape: [2], dtype: flaot32}\n", 4),
+    "file for a module": ("op: a\nforward: pkg/m.py:f\ninputs: {x: {shape: [2]}}\n", 2),
 }
 
 
@@ -96,6 +97,21 @@ def test_a_misspelt_dtype_says_which_was_meant(command, spec):
     assert done.err == (
         "op.yaml:4: inputs.x.dtype: must be a TensorFlow dtype, but got 'flaot32'. Did you mean 'float32'?\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("m.py:f", "m:f"),
+        ("pkg/m.py::f", "pkg.m:f"),
+        ("pkg.m.f", "pkg.m:f"),
+        ("tf.nn.relu", "tensorflow.nn:relu"),
+    ],
+)
+def test_a_function_that_is_written_as_elsewhere_says_how_it_is_written_here(command, spec, written, meant):
+    done = command("validate", spec(f"op: a\nforward: {written}\ninputs: {{x: {{shape: [2]}}}}\n"))
+    assert done.code == 2
+    assert done.err.endswith(f"but got '{written}'. Did you mean '{meant}'?\n")
 
 
 # --- what only a run finds: exit 3, or 1, and the other specs go on ---
@@ -190,6 +206,112 @@ RUNS = {
         3,
         ["INCONCLUSIVE", "isn't finite here"],
     ),
+    "forward of float32 with inputs of float64": (
+        TANH,
+        IMPORT + "def f(x):\n    return x * tf.constant(2.0)\n",
+        3,
+        [
+            "has type float32 that does not match type float64 of argument 'x'. Give each input the dtype",
+            "that the function takes, such as float32; without one, a spec's input is float64.",
+            "bad_input_ops.py:4: in f",
+        ],
+    ),
+    "forward with another signature": (
+        TANH,
+        IMPORT + "def f(x, axis):\n    return tf.reduce_sum(x, axis)\n",
+        3,
+        [
+            "f() missing 1 required positional argument: 'axis'. The spec's inputs are passed by position,",
+        ],
+    ),
+    "class whose objects need an argument": (
+        TANH,
+        "class f:\n    def __init__(self, k): pass\n    def __call__(self, x): return x\n",
+        3,
+        [
+            "build: bad_input_ops:f(**build) raised TypeError:",
+            "missing 1 required positional argument: 'k'. Write the arguments that make it under 'build'.",
+        ],
+    ),
+    "custom gradient without a gradient": (
+        TANH,
+        IMPORT + "@tf.custom_gradient\ndef f(x):\n    return x * x\n",
+        3,
+        [
+            "the tf.custom_gradient at bad_input_ops.py:3 must return its result and a gradient function,",
+            "(y, grad), but returned (SymbolicTensor).",
+        ],
+    ),
+    "custom gradient that returns a tensor for its gradient": (
+        TANH,
+        IMPORT + "@tf.custom_gradient\ndef f(x):\n    return x * x, 2 * x\n",
+        3,
+        ["(y, grad), but returned (SymbolicTensor, SymbolicTensor)."],
+    ),
+    "custom gradient whose function takes no upstream": (
+        TANH,
+        IMPORT
+        + "@tf.custom_gradient\ndef f(x):\n    def grad():\n        return 2 * x\n    return x * x, grad\n",
+        3,
+        ["takes 0 positional arguments but 1 was given. It is called with an upstream for each output"],
+    ),
+    "gradient of arrays": (
+        WITH_GRADIENT,
+        F + "def g(upstream, x):\n    return upstream * 2 * x\n",
+        3,
+        ["It is called as (op, *upstream); for one of arrays", "write 'gradient: {numpy: module:function}'."],
+    ),
+    "gradient of tensors taken for one of arrays": (
+        TANH + "gradient: {numpy: 'bad_input_ops:g'}\n",
+        gradient("return upstream * op.inputs[0]"),
+        3,
+        ["It is called as (*upstream, *inputs); for one that takes (op, *upstream), write 'gradient: m"],
+    ),
+    "gradient with another signature": (
+        WITH_GRADIENT,
+        F + "def g(upstream):\n    return upstream\n",
+        3,
+        ["g() takes 1 positional argument but 2 were given. It is called as (op, *upstream);"],
+    ),
+    "NumPy forward of another shape than its output's": (
+        WITH_GRADIENT + "binding: py_func\noutputs: {y: {dtype: float64, shape: [4]}}\n",
+        IMPORT + "def f(x):\n    return np.tanh(x)\ndef g(op, upstream):\n    return upstream\n",
+        3,
+        ["output 0 must have shape [4], by the spec's 'outputs' or by set_shape, but has [2, 3]."],
+    ),
+    "nothing floating-point comes out": (
+        TANH,
+        IMPORT + "def f(x):\n    return tf.cast(x, tf.int32)\n",
+        3,
+        ["no floating-point output, only y (int32). Check what comes before it is cast."],
+    ),
+    "nothing floating-point goes in": (
+        TANH.replace("[2, 3]", "[2, 3], dtype: int32"),
+        IMPORT + "def f(x):\n    return tf.cast(x, tf.float64)\n",
+        3,
+        ["only x (int32). Give one a dtype such as float64."],
+    ),
+    "gradient that is misspelt in an override": (
+        TANH,
+        IMPORT
+        + "def f(x):\n"
+        + "    with tf.compat.v1.get_default_graph().gradient_override_map({'Square': 'NoSuch'}):\n"
+        + "        return tf.square(x)\n",
+        3,
+        ["gradient_override_map names the gradient 'NoSuch' for op Square, and none is registered"],
+    ),
+    "name of TensorFlow 1": (
+        TANH,
+        IMPORT + "def f(x):\n    return tf.log(x)\n",
+        3,
+        ["has no attribute 'log'. If it is a name of TensorFlow 1, write import tensorflow.compat.v1 as tf."],
+    ),
+    "module misspelt": (
+        TANH.replace("bad_input_ops", "bad_inptu_ops"),
+        F,
+        3,
+        ["no module named 'bad_inptu_ops'.", "Did you mean 'bad_input_ops'?"],
+    ),
     "unknown op type": (
         "op: bad\nop_type: MatMull\ninputs: {a: {shape: [2, 2]}, b: {shape: [2, 2]}}\n",
         None,
@@ -234,7 +356,7 @@ def test_input_values_that_are_not_finite(command, spec):
 def test_a_pair_that_is_not_there(command, spec):
     done = command("run", spec(GOOD + 'pairs: {"dz/dx": {expect: zero}}\n'))
     assert done.code == 3
-    assert "ERROR GC307 pairs: pairs: 'dz/dx' matches none of the pairs: dy/dx." in joined(done.out)
+    assert "ERROR GC307 pairs: 'dz/dx' matches none of the pairs: dy/dx." in joined(done.out)
 
 
 def test_a_case_that_is_not_there(command, spec):
@@ -257,6 +379,15 @@ def test_show_needs_no_pair_where_there_is_one(command, spec):
     )
     assert done.code == 2
     assert done.err.startswith("two has several pairs: dy/dx, dy/dy. Name one: --pair dy/dx")
+
+
+def test_what_is_wrong_with_several_cases_is_said_once(command, spec):
+    text = "op: two\nforward: tensorflow:multiply\ninputs: {x: {shape: [2]}, y: {shape: [2]}}\n"
+    done = command("show", spec(text + "dtypes: [float32, float64]\n"))
+    assert done.err == (
+        "two · case default · float32 and 1 more: two has several pairs: dy/dx, dy/dy. "
+        "Name one: --pair dy/dx\n"
+    )
 
 
 def test_show_of_a_forward_that_raises(command, spec):

@@ -26,6 +26,10 @@ def log1pexp(x):
     e = tf.exp(x)
     return tf.math.log(1 + e), lambda u: u * (1 - 1 / (1 + e))
 
+@tf.custom_gradient
+def too_few(x, y):
+    return x * y, lambda u: u * y
+
 def huber(p, t, delta=1.0):
     e = p - t
     return tf.where(tf.abs(e) <= delta, 0.5 * e**2, delta * (tf.abs(e) - 0.5 * delta))
@@ -156,6 +160,15 @@ def power_law(x, a, b):  # of x within 0 and 1
 def norm_of_quaternion(q):
     w, x, y, z = tf.unstack(q)
     return w * w + x * x + y * y + z * z, lambda u: 2 * u * q
+
+@tf.custom_gradient
+def of_float32(x):
+    narrow = tf.cast(x, tf.float32)
+    return tf.sin(narrow), lambda u: u * tf.cos(narrow)
+
+@tf.custom_gradient
+def lacks_a_transpose(a):
+    return tf.linalg.logdet(a @ tf.transpose(a)) / 2, lambda u: u * tf.linalg.inv(a)
 
 @tf.custom_gradient
 def positive_only_at_last(x):
@@ -372,6 +385,16 @@ def test_a_draft_of_which_a_run_fails_is_never_silent(project):
             {"class_weights": {"shape": [3], "normal": {"mean": 0, "stddev": 1}, "differentiate": True}},
         ),
         (
+            "of_float32",
+            {"x": {"shape": [3], "dtype": "float32"}},
+            {"x": {"shape": [3], "dtype": "float64"}},
+        ),
+        (
+            "lacks_a_transpose",
+            {"a": {"shape": [3, 3], "spd": True, "symmetric": True}},
+            {"a": {"shape": [3, 3], "normal": {"mean": 0, "stddev": 1}, "symmetric": False}},
+        ),
+        (
             "power_law",
             {name: {"shape": [2, 3], "uniform": {"low": 0.1, "high": 0.9}} for name in "xab"},
             {
@@ -495,6 +518,13 @@ def test_a_draft_that_can_not_run_exits_with_3_and_suggests_no_run(project):
     assert remedy in made.stderr
     assert "# This draft doesn't run yet:" in (project / "specs" / "never.yaml").read_text()
     assert "check it" not in made.stderr
+
+
+def test_no_inputs_are_asked_for_where_a_gradient_can_not_run(project):
+    made = run("init", "functions_of_init:too_few", folder=project)
+    assert made.returncode == 3
+    assert "must return 2 gradients" in made.stderr
+    assert made.stderr.endswith("\n  Mend that, then run it: gradcheck run FILE.\n")
 
 
 def test_annotations_and_defaults_give_shapes_and_dtypes(drafted):

@@ -154,7 +154,7 @@ def measure(name: str) -> Measured:
     module.forward = lambda x: function(functions, x)
     inputs = {"x": {"shape": [len(points)], "dtype": "float64", "value": points}}
     (case,) = load_mapping({"op": "row", "forward": "rounding_truth_row:forward", "inputs": inputs})
-    op = GraphOperation.open(case, Opening(), CaseState())
+    op = GraphOperation.open(CaseState(case), Opening())
     (rows,) = op.vjp(0, np.eye(len(points)))
     *_, moved = measure_rounding_of(op, 0, np.eye(len(points)), 0)
     gradient = np.diagonal(rows)

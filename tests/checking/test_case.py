@@ -190,7 +190,7 @@ def test_a_rule_that_matches_nothing_is_refused():
     with pytest.raises(CaseFailedError) as caught:
         check(product(), pairs=(PairRule("dy/da"), PairRule("dz/d*"), PairRule("dy/dc")))
     assert caught.value.kind == "pairs"
-    assert caught.value.message == "pairs: 'dz/d*', 'dy/dc' matches none of the pairs: dy/da, dy/db."
+    assert caught.value.message == "'dz/d*', 'dy/dc' matches none of the pairs: dy/da, dy/db."
 
 
 def test_a_random_forward_is_never_judged():

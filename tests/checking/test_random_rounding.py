@@ -79,7 +79,7 @@ def rounded(forward, dtype, draws=8, value=(0.7, 1.9, -0.3)):
     module.forward = forward
     inputs = {"x": {"shape": [3], "dtype": dtype, "value": list(value)}}
     (case,) = load_mapping({"op": "op", "forward": "rounded_function:forward", "inputs": inputs})
-    op = GraphOperation.open(case, Opening(), CaseState())
+    op = GraphOperation.open(CaseState(case), Opening())
     upstream = np.ones((2, *op.outputs[0].shape))
     runs = [op.forms.rounded_otherwise(draw).vjp(0, upstream)[0] for draw in range(draws)]
     return op.vjp(0, upstream)[0], runs
@@ -293,7 +293,7 @@ def sizes_of(forward, dtype, value, dtypes=None):
         for name, each in zip("ab", value, strict=False)
     }
     (case,) = load_mapping({"op": "op", "forward": "rounded_function:forward", "inputs": inputs})
-    return GraphOperation.open(case, Opening(), CaseState()).rounded_sizes(0)[0]
+    return GraphOperation.open(CaseState(case), Opening()).rounded_sizes(0)[0]
 
 
 # What the rounding of a result is relative to, from a least to a largest size. The largest is twice a unit
@@ -345,12 +345,12 @@ def test_whole_numbers_and_texts_are_not_rounded():
     module.forward = forward
     inputs = {"a": {"shape": [], "value": 0.7}}
     (case,) = load_mapping({"op": "op", "forward": "rounded_function:forward", "inputs": inputs})
-    sizes = GraphOperation.open(case, Opening(), CaseState()).rounded_sizes(0)
+    sizes = GraphOperation.open(CaseState(case), Opening()).rounded_sizes(0)
     assert sizes[1:] == [0.0, 7]
 
 
 def test_each_run_can_only_add_to_what_rounding_moves():
-    op = GraphOperation.open(case_of_solver(), Opening(), CaseState())
+    op = GraphOperation.open(CaseState(case_of_solver()), Opening())
     sizes = [float(moved[0].sum()) for moved in random_rounding.measure_rounding_of(op, 0, np.eye(3), 0)]
     assert len(sizes) == random_rounding.RUNS
     assert sizes == sorted(sizes)

@@ -22,7 +22,7 @@ def asked(engine):
 
 
 @pytest.mark.parametrize(
-    ("value", "size", "miss"), [("5%:0.02", 0.05, 0.02), ("0.5:1%", 0.5, 0.01), ("1e-3:1e-4", 1e-3, 1e-4)]
+    ("value", "size", "miss"), [("0.05:0.02", 0.05, 0.02), ("1.5:0.01", 1.5, 0.01), ("1e-3:1e-4", 1e-3, 1e-4)]
 )
 def test_the_power_of_probes_goes_to_the_cases(invoke, real, value, size, miss):
     assert invoke("run", "--power", value).code == 0
@@ -42,7 +42,20 @@ def test_neither_leaves_the_cases_alone(invoke, real):
 
 
 @pytest.mark.parametrize(
-    "value", ["1", "0.01:", "0:0.1", "0.01:0", "0.01:1", "nan:0.1", "inf:0.1", "-1:0.1", "x:y", "0.1:0.1:0.1"]
+    "value",
+    [
+        "1",
+        "0.01:",
+        "0:0.1",
+        "0.01:0",
+        "0.01:1",
+        "nan:0.1",
+        "inf:0.1",
+        "-1:0.1",
+        "x:y",
+        "0.1:0.1:0.1",
+        "5%:0.1",
+    ],
 )
 def test_a_power_that_is_none(invoke, real, value):
     result = invoke("run", "--power", value)

@@ -183,7 +183,7 @@ def test_moves_are_the_points_that_they_describe():
     expected = [[0, 1, 2, 3, 4], [20, 1, 20, 3, 4], [0, 10, 2, 3, 10]]
     np.testing.assert_array_equal(moves.points(), expected)
     np.testing.assert_array_equal([moves.point(number) for number in range(3)], expected)
-    np.testing.assert_array_equal(moves.take(slice(1, 3)).points(), expected[1:])
+    np.testing.assert_array_equal(moves[1:3].points(), expected[1:])
 
 
 def test_an_element_outside_at_an_inputs_own_small_scale_is_seen():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -110,13 +109,6 @@ def test_json_reads_back(report, passed, tmp_path):
     )
     assert found.cases[0].seen.sides_unknown == "why"
     assert (found.policy.branch_fail_under, found.exit_code) == (70.0, 3)
-    before = json.loads(to_json(altered(report, cases=(passed,))))
-    for key in ("coverage", "branch_fail_under"):
-        del before[key]
-    for key in ("branches", "custom_gradients", "chosen_points", "sides_unknown"):
-        del before["cases"][0][key]
-    file.write_text(json.dumps(before))
-    assert read_report(file).cases[0].seen.branches == ()  # of an older report
 
 
 def test_markdown_and_annotations(report, passed):

@@ -4,16 +4,11 @@ import json
 
 import pytest
 
-from gradcheck_cli.clock import Work
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Shard, Tolerance
-from gradcheck_cli.reporting.exchange.json_report import LAYOUTS, read_report, to_json
+from gradcheck_cli.reporting.exchange.json_report import read_report, to_json
 from gradcheck_cli.results import (
-    CaseResult,
-    Machine,
-    PairResult,
     Printed,
-    Report,
     UndifferentiatedOutput,
     WorstElement,
 )
@@ -89,31 +84,11 @@ def test_no_file(tmp_path):
         read_report(tmp_path / "none.json")
 
 
-def test_a_report_of_an_older_version_has_defaults(full, tmp_path):
-    file = tmp_path / "report.json"
-    content = json.loads(to_json(full))
-    for kind, parts in (
-        (Report, [content]),
-        (CaseResult, content["cases"]),
-        (PairResult, [pair for case in content["cases"] for pair in case["pairs"]]),
-    ):
-        for key in LAYOUTS[kind].absent:
-            for part in parts:
-                del part[key]
-    file.write_text(json.dumps(content))
-    report = read_report(file)
-    assert (report.selection, report.policy.branch_fail_under, report.machine) == (None, None, Machine())
-    case = report.cases[0]
-    assert (case.seen.branches, case.ran.work, case.ran.host) == ((), Work(), "")
-    assert [pair.numbers.worst_error for pair in case.pairs] == [None]
-
-
 def test_any_part_that_is_missing_or_another_is_said(full, tmp_path):
     file = tmp_path / "report.json"
     content = json.loads(to_json(full))
-    later = {"mismatch", "worst_error", "worst_bound", "worst_ratio", "relative_error"}  # not in old reports
-    later |= {"stops", "stop_change", "not_float64", "undecided", "code", "figure", "decided_by", "point"}
-    for key in content["cases"][0]["pairs"][0].keys() - later:
+    computed = {"worst_ratio", "relative_error", "code"}
+    for key in content["cases"][0]["pairs"][0].keys() - computed:
         broken = json.loads(json.dumps(content))
         del broken["cases"][0]["pairs"][0][key]
         file.write_text(json.dumps(broken))

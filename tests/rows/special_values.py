@@ -36,6 +36,22 @@ def apart(u, x, guard):
     return slope, -slope
 
 
+def least_squares(a, b):
+    q, r = tf.linalg.qr(a)
+    return tf.linalg.triangular_solve(r, tf.matmul(q, b, transpose_a=True), lower=False)
+
+
+def least_squares_gradient(u, a, b, factor):
+    """Return the gradients; the normal matrix is r' r."""
+    r = tf.linalg.qr(a)[1]
+    z = tf.linalg.triangular_solve(
+        r, tf.linalg.triangular_solve(r, u, lower=False, adjoint=True), lower=False
+    )
+    both = tf.matmul(least_squares(a, b), z, transpose_b=True)
+    both += tf.linalg.matrix_transpose(both)
+    return tf.matmul(b, z, transpose_b=True) - tf.matmul(a, both), factor * tf.matmul(a, z)
+
+
 # Not finite at zero, where the derivative is.
 AT_ZERO = """
 square (x=[4]) = x ** 2.0
@@ -94,6 +110,9 @@ distance (x=[3, 2], y=[3, 2]) = tf.norm(x - y, axis=1)
 deviation (x=[2, 4]) = tf.math.reduce_std(x, 1)
     right: apart(u / 2, x - tf.reduce_mean(x, 1, keepdims=True), 1e-12)[0]
     wrong_guard: apart(u / 2, x - tf.reduce_mean(x, 1, keepdims=True), 1e-4)[0]
+least_squares (a=[5, 3], b=[5, 2]) = least_squares(a, b)
+    right: least_squares_gradient(u, a, b, 1)
+    wrong_for_rows_of_one_sign: least_squares_gradient(u, a, b, 1 + 0.1 * within(0, tf.reduce_min(a[0]), 9))
 surprise (p={'shape': [4], 'probabilities': True}) = -total(ln(p))
     right: -u / (p + 1e-12)
     wrong_guard: -u / (p + 1e-4)

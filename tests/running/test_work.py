@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from gradcheck_cli import clock
 from gradcheck_cli.clock import Work
-from gradcheck_cli.reporting.exchange.json_report import to_dict
+from gradcheck_cli.reporting.exchange.json_report import to_json
 from gradcheck_cli.reporting.report_text import closing_lines, render_report
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import Status
@@ -110,7 +111,7 @@ def test_calls_do_not_grow_with_the_elements():
 def test_a_report_says_what_each_case_cost():
     report = run_in_workers(InProcess(), load_mapping({"op": "scalar", **KINDS["scalar"]}))
     work = report.cases[0].ran.work
-    assert to_dict(report)["cases"][0]["work"] == asdict(work)
+    assert json.loads(to_json(report))["cases"][0]["work"] == asdict(work)
     shown = render_report(report, verbose=True)
     assert f"work: {work.traces} traces, {work.calls} calls for {work.points:,} points" in shown
     assert min(work.traces, work.calls, work.points) > 0

@@ -110,7 +110,10 @@ def test_alone_they_are_no_specs(write):
             "exceptions: [TopK]\n",
             "a.yaml:1: exceptions: must be a mapping of op types to {kind, reason}, but got ['TopK']",
         ),
-        ("exceptions:\n  TopK: gone\n", "a.yaml:2: exceptions.TopK: must be a mapping, but got 'gone'"),
+        (
+            "exceptions:\n  TopK: gone\n",
+            "a.yaml:2: exceptions.TopK: must be a mapping, such as {kind: gpu, reason: has a kernel for GPUs only}, but got 'gone'",
+        ),
         ("exceptions:\n  TopK: {kind: gpu}\n", "a.yaml:2: exceptions.TopK.reason: is missing"),
         (
             "exceptions:\n  TopK: {kind: gpus, reason: a}\n",

@@ -105,7 +105,17 @@ OPS = [
         6,
         "pairs.dy/dxx: must match a pair, but got 'dy/dxx'. Did you mean 'dy/dx'?",
     ),
-    (ONE + "pairs:\n  dy/dx: 0", 5, "pairs.dy/dx: must be a mapping, but got 0"),
+    (
+        ONE + "pairs:\n  dy/dx: 0",
+        5,
+        "pairs.dy/dx: must be a mapping, such as {expect: disconnected}, but got 0",
+    ),
+    (HEAD + "inputs:\n  x: 3.0", 4, "inputs.x: must be a mapping, such as {shape: [3, 2]}, but got 3.0"),
+    (
+        ONE + "tolerance:\n  rtol: '1e-6'",
+        5,
+        "tolerance.rtol: must be a finite number of 0 or more, but got '1e-6'. Write it without quotes",
+    ),
     (
         ONE + "pairs:\n  dy/dx: {expect: zer}",
         5,
@@ -154,7 +164,6 @@ OPS = [
         "tensorflow: must be versions of TensorFlow from 2.16 on, such as '>=2.18' or '>=2.16, <2.20', but got ''",
     ),
     (ONE + "samples: 0", 4, "samples: must be an integer from 1 to 10000, but got 0"),
-    (ONE + "budget: 20", 4, "budget: unknown key. It is an option now: gradcheck run --budget"),
     (ONE + "power: {size: 1, miss: 2}", 4, "power.miss: must be a number above 0 and below 1, but got 2"),
     (ONE + "timeout: 0", 4, "timeout: must be a finite number above 0, but got 0"),
     (ONE + "timeout: 60 s", 4, "timeout: must be a finite number above 0, but got '60 s'"),

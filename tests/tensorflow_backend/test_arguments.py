@@ -83,7 +83,7 @@ def test_an_object_of_other_fields_says_so(run, monkeypatch):
     assert result.error.message.startswith(
         "inputs.s: tensorflow:made_for_a_test(hiden=...) raised TypeError: "
     )
-    assert result.error.message.endswith("; name the fields that it takes.")
+    assert result.error.message.endswith(". Name the fields that it takes.")
 
 
 def test_a_class_that_is_not_there(run):

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.tensorflow_backend.backward_walk import Walk
+from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
 from gradcheck_cli.tensorflow_backend.openers import CaseOpener, GraphMode
 
 X = {"x": {"value": [0.5, -1.0], "shape": [2]}}
@@ -19,7 +20,9 @@ def walked(case_of):
     """Return a function that walks from the first output to all inputs of a spec."""
 
     def make(forward, inputs=None, **spec):
-        source = CaseOpener(case_of(forward=forward, inputs=inputs or X, **spec), GraphMode()).open(Opening())
+        source = CaseOpener(
+            GraphMode(), CaseState(case_of(forward=forward, inputs=inputs or X, **spec))
+        ).open(Opening())
         return Walk.of(source, 0, source.traced.at.differentiable)
 
     return make
@@ -127,7 +130,7 @@ def test_a_stop_gradient_is_held_and_no_op_of_the_way(walked):
 
 def test_a_draw_is_the_cases_own(case_of):
     case = case_of(forward=lambda x: x * tf.random.normal([2], dtype=tf.float64), inputs=X)
-    opener = CaseOpener(case, GraphMode())
+    opener = CaseOpener(GraphMode(), CaseState(case))
     source = opener.open(Opening())
     found = Walk.of(source, 0, [0])
     drawn = found.values({})[id(found.steps[-1].op.outputs[0])] / np.array([0.5, -1.0])
@@ -143,7 +146,7 @@ def test_a_draw_in_a_loop_is_the_cases_own(case_of):
 
         return tf.while_loop(lambda k, _: k < 2, body, [0, x], maximum_iterations=2)[1]
 
-    source = CaseOpener(case_of(forward=forward, inputs=X), GraphMode()).open(Opening())
+    source = CaseOpener(GraphMode(), CaseState(case_of(forward=forward, inputs=X))).open(Opening())
     found = Walk.of(source, 0, [0])
     gradient = found.passes(np.ones(2))[1][0]
     np.testing.assert_allclose(gradient, source.base_values[0] / np.array([0.5, -1.0]))
@@ -151,7 +154,7 @@ def test_a_draw_in_a_loop_is_the_cases_own(case_of):
 
 def test_of_a_float32_case_the_float64_op_can_be_walked(case_of):
     opener = CaseOpener(
-        case_of(forward=tf.sin, inputs={"x": {"shape": [2], "dtype": "float32"}}), GraphMode()
+        GraphMode(), CaseState(case_of(forward=tf.sin, inputs={"x": {"shape": [2], "dtype": "float32"}}))
     )
     wide = opener.in_float64(opener.open(Opening()))
     found = Walk.of(wide, 0, [0])

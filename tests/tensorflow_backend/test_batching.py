@@ -8,6 +8,7 @@ from gradcheck_cli import check
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.tensorflow_backend.graph import graph_runs
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched
+from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.traces import state
 
@@ -216,7 +217,7 @@ def test_a_point_at_which_an_output_changes_its_shape_is_refused(case_of, modes,
     case = case_of(
         forward=lambda x: tf.boolean_mask(x, x > 0), inputs={"x": {"value": [1.0, -1.0], "shape": [2]}}
     )
-    op = CaseOpener(case, GraphMode()).open(Opening())
+    op = CaseOpener(GraphMode(), CaseState(case)).open(Opening())
     (values,) = op.evaluate({0: np.array([[1.5, -1.0], [1.0, 1.0], [2.5, -1.0]])})
     np.testing.assert_array_equal(values, [[1.5], [np.nan], [2.5]])
     assert op.facts.refusal.startswith(

@@ -269,6 +269,14 @@ def test_a_factory_may_make_a_module_with_variables(run):
     assert run(forward=Layer, build={"width": 2}, **INPUT).status is Status.PASSED
 
 
+def test_a_class_whose_objects_are_functions_makes_one_without_arguments(run):
+    class Doubled:
+        def __call__(self, x):
+            return 2 * x
+
+    assert run(forward=Doubled, **INPUT).status is Status.PASSED
+
+
 def test_a_numpy_gradient_may_have_no_gradient_for_an_input(run):
     spec = {
         "forward": lambda x, y: x * np.sign(y),

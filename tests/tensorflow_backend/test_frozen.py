@@ -9,7 +9,7 @@ import tensorflow as tf
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.results import Status
 from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
-from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
+from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, TracedCase
 from gradcheck_cli.tensorflow_backend.openers import CaseOpener, GraphMode
 
 X = {"x": {"shape": [3]}}
@@ -346,7 +346,7 @@ def test_a_straight_through_draw(run):
 
 def test_float64_takes_the_same_draw(case_of):
     opener = CaseOpener(
-        case_of(forward=dropout, inputs={"x": {"shape": [64], "dtype": "float32"}}), GraphMode()
+        GraphMode(), CaseState(case_of(forward=dropout, inputs={"x": {"shape": [64], "dtype": "float32"}}))
     )
     own = opener.open(Opening())
     wide = opener.in_float64(own)
@@ -369,7 +369,7 @@ def dropped_in_a_branch(x):
 @pytest.mark.parametrize("function", [dropped, dropped_in_a_branch])
 def test_a_run_can_be_reproduced(case_of, function):
     case = case_of(forward=function, inputs={"x": {"shape": [64]}})
-    first, second = (TracedCase(case).base_values[0] for _ in range(2))
+    first, second = (TracedCase(CaseState(case)).base_values[0] for _ in range(2))
     np.testing.assert_array_equal(first, second)
     before, after = tf.random.uniform([8]), tf.random.uniform([8])
     assert (before != after).numpy().any()  # the user's own generator is left alone
@@ -379,7 +379,7 @@ def test_draws_in_different_bodies_differ(case_of):
     def forward(x):
         return dropped(x), dropped_in_a_branch(x), dropped_in_a_branch(x)
 
-    values = TracedCase(case_of(forward=forward, inputs={"x": {"shape": [64]}})).base_values
+    values = TracedCase(CaseState(case_of(forward=forward, inputs={"x": {"shape": [64]}}))).base_values
     masks = {tuple(value == 0) for value in values}
     assert len(masks) == 3
 
@@ -617,7 +617,7 @@ def test_a_graph_without_any_is_traced_no_more_than_before(case_of):
         calls.append(1)
         return tf.function(tf.sin)(x)
 
-    op = GraphOperation.of(TracedCase(case_of(forward=forward, inputs=X)))
+    op = GraphOperation.of(TracedCase(CaseState(case_of(forward=forward, inputs=X))))
     op.evaluate({0: np.zeros((4, 3))})
     assert len(calls) == 1
     op.vjp(0, np.ones((1, 3)))

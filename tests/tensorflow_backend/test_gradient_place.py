@@ -16,6 +16,7 @@ from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.load import load_mapping
 from gradcheck_cli.tensorflow_backend.backward_walk import Walk
+from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
 from gradcheck_cli.tensorflow_backend.openers import CaseOpener, GraphMode
 from gradcheck_cli.tensorflow_backend.registry import source_of
 from gradcheck_cli.tensorflow_backend.users_code import importable, load
@@ -46,7 +47,7 @@ def place(case_of):
     """Return a function that gives the place of the last op before the inputs."""
 
     def find(**spec):
-        source = CaseOpener(case_of(**{"inputs": X, **spec}), GraphMode()).open(Opening())
+        source = CaseOpener(GraphMode(), CaseState(case_of(**{"inputs": X, **spec}))).open(Opening())
         return Walk.of(source, 0, [0]).places[-1]
 
     return find

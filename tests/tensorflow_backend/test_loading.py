@@ -123,6 +123,24 @@ def test_a_module_above_the_spec_is_noticed(write, tmp_path):
     )
 
 
+def test_a_module_in_another_folder_is_noticed_wherever_it_is_imported(write, tmp_path):
+    write("loading_pkg/loading_beside.py", "f = abs")
+    write("loading_pkg/loading_importer.py", "import loading_beside\nf = abs")
+    told = (
+        "loading_pkg/ has loading_beside: install the project (pip install -e .), or set "
+        "PYTHONPATH=loading_pkg."
+    )
+    with importable(str(tmp_path)):
+        assert failure("loading_beside:f").message.endswith(f"\n{told}")
+        assert failure("loading_pkg.loading_importer:f").message.endswith(f"'loading_beside'. {told}")
+
+
+def test_a_part_that_an_installed_package_lacks_is_not_to_be_installed(write, tmp_path):
+    write("loading_ops.py", "import tensorflow.contrib")
+    with importable(str(tmp_path)):
+        assert failure("loading_ops:f").message.endswith("No module named 'tensorflow.contrib'.")
+
+
 def test_a_missing_submodule_is_missing_too(write, tmp_path):
     write("loading_package/__init__.py", "")
     with importable(str(tmp_path)):

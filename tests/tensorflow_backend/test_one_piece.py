@@ -14,7 +14,7 @@ from gradcheck_cli.checking.ops import analytic
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.load import load_mapping
-from gradcheck_cli.tensorflow_backend.kinks import COMPARISONS, SIDES
+from gradcheck_cli.tensorflow_backend.op_types import COMPARISONS, SIDES
 from gradcheck_cli.tensorflow_backend.openers import opener_of
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function

@@ -7,12 +7,13 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.results import Status
+from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
 from gradcheck_cli.tensorflow_backend.openers import CaseOpener, GraphMode
 
 
 def in_float64(case_of, forward, dtype="float32", **spec):
     case = case_of(forward=forward, inputs={"x": {"shape": [2, 4], "dtype": dtype}}, **spec)
-    opener = CaseOpener(case, GraphMode())
+    opener = CaseOpener(GraphMode(), CaseState(case))
     return opener.in_float64(opener.open(Opening()))
 
 
@@ -72,7 +73,7 @@ def test_a_traced_graph_has_a_twin_whatever_its_code_makes_of_float64(case_of, f
 
 def test_what_overflows_in_its_own_dtype_has_none(case_of):
     case = case_of(forward=lambda x: tf.exp(100 + x), inputs={"x": {"shape": [2], "dtype": "float32"}})
-    opener = CaseOpener(case, GraphMode())
+    opener = CaseOpener(GraphMode(), CaseState(case))
     own = opener.open(Opening())
     assert opener.in_float64(own) is None
     assert own.facts.not_float64 == "its outputs differ in float64: it overflows, or takes another branch"
@@ -154,7 +155,7 @@ def test_one_trace_serves_every_point(case_of):
         traces.append(1)
         return x * 2
 
-    opener = CaseOpener(case_of(forward=forward, inputs={"x": {"shape": [3]}}), GraphMode())
+    opener = CaseOpener(GraphMode(), CaseState(case_of(forward=forward, inputs={"x": {"shape": [3]}})))
     first, second = opener.open(Opening()), opener.open(Opening(1))
     assert len(traces) == 1
     for op in (first, second, first):

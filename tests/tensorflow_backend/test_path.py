@@ -9,6 +9,7 @@ import tensorflow as tf
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.results import Status
 from gradcheck_cli.tensorflow_backend import graph_path
+from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
 from gradcheck_cli.tensorflow_backend.openers import CaseOpener, GraphMode
 
 SQUARE = {"inputs": {"a": {"shape": [3, 3]}, "b": {"shape": [3, 3]}}}
@@ -106,7 +107,7 @@ def test_one_of_two_is_not_green_unless_it_is_meant(run):
 
 def low_precision_of(case_of, forward, dtype="float64", shape=(2, 4)):
     case = case_of(forward=forward, inputs={"x": {"shape": list(shape), "dtype": dtype}})
-    return CaseOpener(case, GraphMode()).open(Opening()).facts.low_precision
+    return CaseOpener(GraphMode(), CaseState(case)).open(Opening()).facts.low_precision
 
 
 @tf.function
@@ -153,8 +154,8 @@ def test_a_keras_layer_casts_down_to_its_own_dtype(case_of, dtype, expected):
 def random_types(case_of, forward, **spec):
     """Return what would draw anew if no draw were held."""
     case = case_of(forward=forward, inputs={"x": {"shape": [3]}}, **spec)
-    trace = CaseOpener(case, GraphMode()).open(Opening()).traced.forward
-    return tuple(graph_path.stateful_types(trace.function.graph, trace.outputs))
+    trace = CaseOpener(GraphMode(), CaseState(case)).open(Opening()).traced.forward
+    return tuple(graph_path.stateful_types(trace.outputs))
 
 
 @tf.function

@@ -111,6 +111,17 @@ def test_python_inside_a_function_counts(count):
     assert [private_state.calls_python(op) for op in calls] == [True, False]
 
 
+@pytest.mark.parametrize("has_python", [True, False])
+def test_python_inside_a_defun_counts(has_python):
+    def body(x):
+        value = tf.numpy_function(lambda value: value, [x], tf.float32) if has_python else tf.identity(x)
+        return tf.ensure_shape(value, [])
+
+    name = f"defun_{has_python}"
+    graph = traced(lambda x: private_graphs.call_defun(name, body, None, [x])).graph
+    assert any(map(private_state.calls_python, graph.get_operations())) is has_python
+
+
 def test_what_is_written_is_found_and_put_back(count):
     other = tf.Variable(5.0)
     table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, default_value=0.0)

@@ -11,6 +11,7 @@ import tensorflow as tf
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import Status
+from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
 from gradcheck_cli.tensorflow_backend.openers import CaseOpener, GraphMode
 
 
@@ -176,7 +177,7 @@ def test_indexed_slices_add_up_into_the_inputs_shape(case_of, rows):
         forward=gather,
         inputs={"table": {"shape": [4, 2]}, "rows": {"value": rows, "shape": [3], "dtype": "int32"}},
     )
-    op = CaseOpener(case, GraphMode()).open(Opening())
+    op = CaseOpener(GraphMode(), CaseState(case)).open(Opening())
     upstream = np.arange(12.0).reshape(2, 3, 2)
     gradient, none = op.vjp(0, upstream)
     assert none is None
@@ -451,7 +452,7 @@ def test_every_output_can_be_asked_for_and_all_at_once(case_of):
         forward=lambda a, b: (a + b, a * b),
         inputs={"a": {"value": [2.0, 3.0], "shape": [2]}, "b": {"value": [0.5, 4.0], "shape": [2]}},
     )
-    op = CaseOpener(case, GraphMode()).open(Opening())
+    op = CaseOpener(GraphMode(), CaseState(case)).open(Opening())
     assert [info.name for info in op.outputs] == ["y0", "y1"]
     first, second = np.array([[1.0, 2.0]]), np.array([[10.0, 20.0]])
     np.testing.assert_array_equal(op.vjp(0, first)[0], [[1, 2]])
@@ -473,9 +474,9 @@ def test_every_output_can_be_asked_for_and_all_at_once(case_of):
     ],
 )
 def test_outputs_are_pulled_back_together_where_they_share_a_gradient(case_of, forward, joint):
-    op = CaseOpener(case_of(forward=forward, inputs={"a": {"value": [2.0, 3.0]}}), GraphMode()).open(
-        Opening()
-    )
+    op = CaseOpener(
+        GraphMode(), CaseState(case_of(forward=forward, inputs={"a": {"value": [2.0, 3.0]}}))
+    ).open(Opening())
     trace = op.traced.vjp_trace
     assert (trace.joint.outputs if trace.joint else ()) == joint
     flows = {
@@ -492,7 +493,7 @@ def two_sums(a):
 
 
 def test_the_vjp_of_an_op_is_opened_once(case_of):
-    opener = CaseOpener(case_of(forward=tf.sin, **X), GraphMode())
+    opener = CaseOpener(GraphMode(), CaseState(case_of(forward=tf.sin, **X)))
     op = opener.open(Opening())
     assert opener.vjp(op) is opener.vjp(op)
     assert opener.vjp(op).case != opener.case
@@ -521,7 +522,9 @@ def counts_its_traces(x):
     ],
 )
 def test_a_trace_that_computes_the_same_uses_the_functions_of_the_first(case_of, forward, is_same):
-    op = CaseOpener(case_of(forward=forward, inputs={"x": {"shape": [2]}}), GraphMode()).open(Opening())
+    op = CaseOpener(GraphMode(), CaseState(case_of(forward=forward, inputs={"x": {"shape": [2]}}))).open(
+        Opening()
+    )
     first, again = op.traced.vjp_trace, op.retraced().traced.vjp_trace
     assert (again is first) is is_same
     upstream = np.array([[1.0, -2.0]])
@@ -543,9 +546,26 @@ def test_a_gradient_that_mixes_its_upstreams_is_found(run):
     assert [pair.status for pair in result.pairs] == [Status.PASSED, Status.PASSED]
 
 
+@pytest.mark.parametrize("binding", ["py_func", "defun"])
+def test_a_gradient_that_reads_what_the_last_call_kept_is_found(run, binding):
+    kept = {}
+
+    def forward(x):
+        kept["x"] = np.array(x)
+        return np.asarray(x) ** 2
+
+    def gradient(op, upstream):
+        return 2 * upstream * tf.numpy_function(lambda _: kept["x"], [upstream], tf.float64)
+
+    result = run(
+        forward=forward, gradient=gradient, binding=binding, outputs={"y": {"dtype": "float64"}}, **X
+    )
+    assert [check.name for check in result.checks if check.status is Status.MISMATCHED] == ["retrace"]
+
+
 def test_points_are_those_of_the_declared_dtype_in_float64_too(case_of):
     case = case_of(forward=tf.tanh, inputs={"x": {"value": [0.1, 0.2], "shape": [2], "dtype": "float32"}})
-    opener = CaseOpener(case, GraphMode())
+    opener = CaseOpener(GraphMode(), CaseState(case))
     own = opener.open(Opening())
     wide = opener.in_float64(own)
     np.testing.assert_array_equal(own.point[0], np.array([0.1, 0.2], np.float32).astype(np.float64))
@@ -555,7 +575,7 @@ def test_points_are_those_of_the_declared_dtype_in_float64_too(case_of):
 
 def test_samples_differ_and_repeat(case_of):
     case = case_of(forward=tf.tanh, **X)
-    points = [CaseOpener(case, GraphMode()).open(Opening(sample)).point[0] for sample in (0, 1, 0)]
+    points = [CaseOpener(GraphMode(), CaseState(case)).open(Opening(sample)).point[0] for sample in (0, 1, 0)]
     assert not np.array_equal(points[0], points[1])
     np.testing.assert_array_equal(points[0], points[2])
 
@@ -565,5 +585,5 @@ def test_a_case_failed_error_passes_through_unchanged(case_of):
         raise CaseFailedError("values", "as it is")
 
     with pytest.raises(CaseFailedError, match="as it is") as caught:
-        CaseOpener(case_of(forward=forward, **X), GraphMode()).open(Opening())
+        CaseOpener(GraphMode(), CaseState(case_of(forward=forward, **X))).open(Opening())
     assert caught.value.kind == "values"

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gradcheck_cli import clock
 from gradcheck_cli.checking.checks.check import (
     AnyView,
     CaseView,
@@ -39,7 +40,7 @@ from gradcheck_cli.checking.checks.linearity import check_linearity, check_zero_
 from gradcheck_cli.checking.ops.operation import GradientFormError, Opening, Operation, index_of, pack
 from gradcheck_cli.checking.pairs.pair import PairSample, label_of, place_in
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.numerics.precision import agree, largest_finite, precision_of
+from gradcheck_cli.numerics.precision import agree, largest_finite, place_of_largest, precision_of
 from gradcheck_cli.results import NOT_JUDGED, CheckResult, PairNumbers, PairResult, Status
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.values.moves import describe_values
@@ -223,7 +224,7 @@ def check_finite(view: CaseView) -> list[CheckResult]:
         for sample in samples:
             wrong = ~np.isfinite(sample.analytic) & np.isfinite(sample.numeric)
             if wrong.any():
-                row, column = (int(index) for index in np.argwhere(wrong)[0])
+                row, column = place_of_largest(wrong)
                 place = place_in(view.op, key, *sample.place(row, column))
                 message = (
                     f"{label_of(view.op, key)} is {sample.analytic[row, column]} at {place}, where the "
@@ -373,17 +374,19 @@ CHECKS: tuple[Check[Any], ...] = (
 )
 
 
-def run_checks(view: AnyView) -> Iterator[CheckResult]:
+@clock.spend("checks")
+def run_checks(view: AnyView) -> list[CheckResult]:
     """Run the checks of one stage that the spec leaves on, one after another.
 
     Args:
         view: what the checks look at; its type says the stage.
     """
-    for check in CHECKS:
-        if check.looks_at is type(view) and check.name not in view.case.judging.checks_off:
-            yield from check.run(view)
+    off = view.case.judging.checks_off
+    wanted = (check for check in CHECKS if check.looks_at is type(view) and check.name not in off)
+    return [result for check in wanted for result in check.run(view)]
 
 
+@clock.spend("checks")
 def run_upstream_checks(view: PointView) -> list[CheckResult]:
     """Check the vjp as a function of its upstream, for the declared op and for its formula in float64."""
     return [result for upstream_view in _upstream_views(view) for result in run_checks(upstream_view)]

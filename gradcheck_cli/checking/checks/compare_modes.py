@@ -21,7 +21,7 @@ from gradcheck_cli.checking.ops.operation import (
 )
 from gradcheck_cli.checking.pairs.pair import Pair, pairs_at
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.numerics.precision import agree
+from gradcheck_cli.numerics.precision import agree, place_of_largest
 from gradcheck_cli.results import CheckResult, Status
 from gradcheck_cli.spec.case import Case
 
@@ -102,7 +102,7 @@ def _compare_jacobians(
     right = agree(values, other_values, allowed)
     if right.all():
         return ""
-    row, column = (int(index) for index in np.unravel_index(int(np.argmin(right)), right.shape))
+    row, column = place_of_largest(~right)
     at_column = int(np.broadcast_to(columns, values.shape)[row, column])
     return (
         f"{pair.label} differs: {other_values[row, column]:.6e} in mode {other_mode}, "

@@ -26,7 +26,13 @@ from gradcheck_cli.checking.ops.jacobian import pull_back, working_dtype, workin
 from gradcheck_cli.checking.ops.operation import Float, GradientFormError, OpenedOperation, Opening, Operation
 from gradcheck_cli.checking.pairs.pair import label_of
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, agree, largest_finite, precision_of
+from gradcheck_cli.numerics.precision import (
+    ROUNDINGS_OF_A_RUN,
+    agree,
+    largest_finite,
+    place_of_largest,
+    precision_of,
+)
 from gradcheck_cli.results import CheckResult, Status
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.values.moves import MOVED
@@ -143,7 +149,7 @@ def check_rerun(view: OpenedView) -> list[CheckResult]:
                 unit = working_precision(op, info.dtype).unit_roundoff
                 changed = ~agree(first, second, ROUNDINGS_OF_A_RUN * unit * largest_finite(first))
         if changed.any():
-            where = tuple(int(index) for index in np.argwhere(changed)[0])
+            where = place_of_largest(changed)
             return _undecided(
                 f"the forward returns other values when it is run again at the same point: {info.name}"
                 f"{list(where)} was {first[where]}, then {second[where]}; does it draw random numbers, keep "

@@ -37,7 +37,7 @@ from gradcheck_cli.checking.ops.jacobian import (
 from gradcheck_cli.checking.ops.operation import Float, Operation
 from gradcheck_cli.checking.ops.space import function_between
 from gradcheck_cli.numerics import FLOAT64, rule_for
-from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, agree, largest_finite
+from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, agree, largest_finite, place_of_largest
 from gradcheck_cli.numerics.problem import scales
 from gradcheck_cli.numerics.sampling import chunks
 from gradcheck_cli.numerics.shared_limits import (
@@ -640,7 +640,7 @@ def _check_empty(op: Operation, pairs: Sequence[PairKey]) -> CheckResult:
                 else np.zeros((1, 1), bool)
             )
             if wrong.any():
-                row, where = (int(index) for index in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
+                row, where = place_of_largest(wrong)
                 return report(
                     "zero_upstream",
                     f"d{op.outputs[output].name}/d{op.inputs[input_index].name} isn't zero, though "

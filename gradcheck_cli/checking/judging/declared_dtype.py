@@ -36,7 +36,7 @@ from gradcheck_cli.checking.ops.operation import (
 from gradcheck_cli.checking.ops.random_rounding import measure_beside
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Rule
 from gradcheck_cli.numerics import FLOAT64, Reason, Verdict, rule_for
-from gradcheck_cli.numerics.precision import coarsest
+from gradcheck_cli.numerics.precision import coarsest, place_of_largest
 from gradcheck_cli.numerics.probes import follow
 from gradcheck_cli.numerics.problem import typical_size
 from gradcheck_cli.numerics.sampling import chunks
@@ -211,7 +211,7 @@ def _word_warning(pair: Pair, declared: Float, formula: PairSample, beyond: np.n
     with np.errstate(invalid="ignore"):
         error = np.where(beyond, np.abs(declared - formula.analytic), -1.0)
     error = np.where(np.isnan(error), np.inf, error)
-    row, column = (int(index) for index in np.unravel_index(int(np.argmax(error)), error.shape))
+    row, column = place_of_largest(error)
     return (
         f"precision: {pair.label}: the formula is right in float64, but "
         f"{int(np.count_nonzero(beyond))} of {beyond.size} elements lose more than "

@@ -15,7 +15,7 @@ from gradcheck_cli.checking.ops.budget import Budget
 from gradcheck_cli.checking.ops.jacobian import PairKey, working_dtype
 from gradcheck_cli.checking.ops.operation import Float, packed_size
 from gradcheck_cli.checking.pairs.pair import Differencing, Pair, PairSample, Places, ProbeNumbers
-from gradcheck_cli.checking.pairs.rounding import mark_remainder
+from gradcheck_cli.checking.pairs.rounding import mark_remainders
 from gradcheck_cli.numerics import ToleranceRule
 from gradcheck_cli.numerics.shared_limits import DIRECTIONS
 
@@ -46,8 +46,7 @@ def probe_pairs(pairs: Mapping[PairKey, Pair], sample: int, budget: Budget) -> d
                 if pair not in again and (pair not in samples or pair == search.wrong):
                     samples[pair] = _sample_of(search, pair)
             waiting += smaller
-    still = [key for key, each in samples.items() if each.is_still]
-    return samples | {key: mark_remainder(pairs, samples, key) for key in still}
+    return mark_remainders(pairs, samples)
 
 
 def _group_pairs(pairs: Mapping[PairKey, Pair]) -> list[Group]:

@@ -31,7 +31,7 @@ from gradcheck_cli.checking.ops.operation import (
     packed_size,
 )
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Places, Rule, Smallness, joint_problem
-from gradcheck_cli.checking.pairs.rounding import allow_rounding, mark_remainder
+from gradcheck_cli.checking.pairs.rounding import allow_rounding, mark_remainders
 from gradcheck_cli.checking.pairs.ties import judge_ties, leave_joined_kinks
 from gradcheck_cli.numerics import (
     FLOAT32,
@@ -42,6 +42,7 @@ from gradcheck_cli.numerics import (
     Verdict,
     judge,
 )
+from gradcheck_cli.numerics.precision import place_of_largest
 from gradcheck_cli.numerics.problem import typical_size
 from gradcheck_cli.numerics.sampling import Sparsity
 from gradcheck_cli.numerics.shared_limits import OF_A_VALUE, OF_SOME_OPERATIONS
@@ -90,8 +91,7 @@ def judge_pairs(
         key: replace(sample, smallness=Smallness(pairs[key].tolerance.rtol, _rounding(pairs[key])))
         for key, sample in settled.items()
     }
-    still = [key for key, sample in samples.items() if sample.is_still]
-    return samples | {key: mark_remainder(pairs, samples, key) for key in still}
+    return mark_remainders(pairs, samples)
 
 
 def _rounding(pair: Pair) -> tuple[Float, Float]:
@@ -237,8 +237,7 @@ def pass_approximations(pair: Pair, sample: PairSample) -> PairSample:
     wrong = np.isin(sample.verdict, (Verdict.MISMATCH, Verdict.INCONCLUSIVE))
     with np.errstate(invalid="ignore"):
         error = np.abs(sample.analytic - sample.numeric) + sample.uncertainty
-        size = np.maximum(np.abs(sample.analytic), np.abs(sample.numeric))
-        approximate = wrong & (error <= approximation_rtol(pair.formula_precision) * size)
+        approximate = wrong & (error <= approximation_rtol(pair.formula_precision) * sample.larger)
     allowed = np.maximum(sample.allowed, error)
     return sample.settle(approximate, Verdict.PASS, Rule.APPROXIMATION, allowed=allowed)
 
@@ -260,10 +259,9 @@ def warn_of_precision(pair: Pair, sample: PairSample) -> list[str]:
     if not approximate.any():
         return losses
     with np.errstate(invalid="ignore", divide="ignore"):
-        size = np.maximum(np.abs(sample.analytic), np.abs(sample.numeric))
-        share = (np.abs(sample.analytic - sample.numeric) + sample.uncertainty) / size
+        share = (np.abs(sample.analytic - sample.numeric) + sample.uncertainty) / sample.larger
     at = np.where(approximate, share, -1.0)
-    row, column = (int(index) for index in np.unravel_index(int(np.argmax(at)), at.shape))
+    row, column = place_of_largest(at)
     warning = (
         f"precision: {pair.label}: {int(np.count_nonzero(approximate))} of {sample.elements} "
         f"elements are right as an approximation for {pair.formula_precision.name} only, by up to "

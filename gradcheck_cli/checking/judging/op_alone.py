@@ -32,7 +32,7 @@ from gradcheck_cli.numerics import (
     Reason,
     Verdict,
 )
-from gradcheck_cli.numerics.precision import coarsest
+from gradcheck_cli.numerics.precision import coarsest, place_of_largest
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import Argument, Case, InputSpec, Judging
 
@@ -215,7 +215,7 @@ def _describe_worst(sample: PairSample, output_info: TensorInfo, input_info: Ten
     with np.errstate(invalid="ignore"):
         error = np.abs(sample.analytic - sample.numeric)
     error = np.where(sample.verdict == Verdict.MISMATCH, np.nan_to_num(error, nan=np.inf), -1.0)
-    row, column = (int(index) for index in np.unravel_index(int(np.argmax(error)), error.shape))
+    row, column = place_of_largest(error)
     at_row, at_column = sample.place(row, column)
     return (
         f"at {name_element(at_row, output_info)} / {name_element(at_column, input_info)} it is "

@@ -196,8 +196,7 @@ def _largest_error(sample: PairSample) -> float:
     """Return the largest difference of gradient and derivative among mismatches, relative to the larger."""
     wrong = sample.verdict == Verdict.MISMATCH
     with np.errstate(invalid="ignore", divide="ignore"):
-        size = np.maximum(np.abs(sample.analytic), np.abs(sample.numeric))[wrong]
-        share = np.abs(sample.analytic - sample.numeric)[wrong] / size
+        share = (np.abs(sample.analytic - sample.numeric) / sample.larger)[wrong]
     return float(np.max(np.nan_to_num(share, nan=1.0, posinf=1.0), initial=0.0))
 
 

@@ -22,10 +22,6 @@ class OverBudgetError(Exception):
     """An action takes longer than it may."""
 
 
-def _select(points: Float | Moves, rows: slice) -> Float | Moves:
-    return points.take(rows) if isinstance(points, Moves) else points[rows]
-
-
 class _Stopwatch:
     """Counts processor time, except while it is stopped.
 
@@ -107,7 +103,7 @@ class Budget:
             if len(points) <= most:
                 return evaluate_in_time(points)
             slices = [slice(start, start + most) for start in range(0, len(points), most)]
-            return np.concatenate([evaluate_in_time(_select(points, rows)) for rows in slices])
+            return np.concatenate([evaluate_in_time(points[rows]) for rows in slices])
 
         return evaluate_in_parts
 

@@ -561,9 +561,9 @@ class PairSample:
         return not self.numeric.any() and not (self.verdict == Verdict.KINK).any()
 
     @property
-    def is_still(self) -> bool:
-        """Whether the output moves nowhere, though the gradient isn't zero everywhere."""
-        return self.numeric_is_zero and not self.analytic_is_zero
+    def larger(self) -> Float:
+        """The larger of gradient and derivative in magnitude, of each element."""
+        return np.maximum(np.abs(self.analytic), np.abs(self.numeric))
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from gradcheck_cli.checking.ops.operation import (
 from gradcheck_cli.checking.ops.random_rounding import FACTOR, measure_rounding_of
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Rule
 from gradcheck_cli.numerics import EXPLANATIONS, FLOAT64, Reason, Verdict
-from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, largest_finite
+from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, largest_finite, place_of_largest
 from gradcheck_cli.numerics.problem import scales
 from gradcheck_cli.numerics.shared_limits import (
     BOUND_BY_RUNS,
@@ -111,7 +111,7 @@ def _allow_some(pair: Pair, sample: PairSample, is_open: npt.NDArray[np.bool_]) 
 
 def _describe(pair: Pair, sample: PairSample, error: Float, bound: Float) -> str:
     """Say how far rounding moves the element with the largest error, and where most of that arises."""
-    row, column = (int(index) for index in np.unravel_index(int(np.argmax(error)), error.shape))
+    row, column = place_of_largest(error)
     op, (at_row, at_column) = pair.operations.formula, sample.place(row, column)
     upstream = unit_vectors(np.array([at_row]), packed_size(pair.output))
 
@@ -213,7 +213,15 @@ def _measure_slopes(
     return np.where(where, moved, 0.0)
 
 
-def mark_remainder(
+def mark_remainders(
+    pairs: Mapping[PairKey, Pair], samples: dict[PairKey, PairSample]
+) -> dict[PairKey, PairSample]:
+    """Return verdicts, marked where they may be: the output moves nowhere, and the gradient isn't zero."""
+    still = [key for key, sample in samples.items() if sample.numeric_is_zero and not sample.analytic_is_zero]
+    return samples | {key: _mark_remainder(pairs, samples, key) for key in still}
+
+
+def _mark_remainder(
     pairs: Mapping[PairKey, Pair], samples: Mapping[PairKey, PairSample], key: PairKey
 ) -> PairSample:
     """Return a pair's verdicts, marked if it is zero by symmetry, such as a key's bias in attention.

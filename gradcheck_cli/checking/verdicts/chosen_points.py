@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,19 +22,24 @@ _UNDERFLOWS = float(np.finfo(float).tiny / np.finfo(float).eps ** 2)
 def failed_checks(at_point: Findings, at_samples: Findings) -> dict[str, CheckResult]:
     """Return the structural checks that fail at a chosen point, and not at the sample points, by name.
 
-    What linearity says of a pair counts where its gradient matters: below what counts, only rounding is left.
+    What linearity says of a pair counts where its gradient matters: below what counts, and at a pole, only
+    rounding is left.
     """
     told = {check.name for check in at_samples.checks if check.status is Status.MISMATCHED}
-    faint = tuple(
-        f"{label} "
+    largest = {
+        label: _largest([np.abs(sample.analytic) for sample in judged.samples])
         for label, judged in at_point.judged.items()
-        if _largest([np.abs(sample.analytic) for sample in judged.samples]) <= _least(label, at_samples)
+    }
+    rounded = tuple(
+        f"{label} "
+        for label, size in largest.items()
+        if not _counted(label, at_samples)[0] < size < _counted(label, at_samples)[1]
     )
     failed = [check for check in at_point.checks if check.status is Status.MISMATCHED]
     return {
         check.name: check
         for check in failed
-        if check.name not in told and not (check.name == "linearity" and check.message.startswith(faint))
+        if check.name not in told and not (check.name == "linearity" and check.message.startswith(rounded))
     }
 
 
@@ -54,7 +59,7 @@ def wrong_pairs(at_point: Findings, at_samples: Findings) -> dict[str, PairResul
         if pair.mismatch != "value" or worst is None:
             return False
         largest = pair.numbers.max_abs_error
-        if largest <= _least(pair.label, at_samples):
+        if largest <= _counted(pair.label, at_samples)[0]:
             return True
         return worst.numeric == 0 and largest <= _NOTHING * of_samples.allowed
 
@@ -67,13 +72,25 @@ def wrong_pairs(at_point: Findings, at_samples: Findings) -> dict[str, PairResul
     }
 
 
-def _least(label: str, at_samples: Findings) -> float:
-    """Return the size above which a slope of a pair counts: a part of its largest at the sample points."""
+def are_at_pole(pairs: Mapping[str, PairResult], at_samples: Findings) -> bool:
+    """Whether pairs are off by so much that beside it their slopes at the sample points don't count.
+
+    A matrix is singular there but for rounding, say, which decides how large its inverse is, and which.
+    """
+    return bool(pairs) and all(
+        pair.mismatch == "value" and pair.numbers.max_abs_error > _counted(label, at_samples)[1]
+        for label, pair in pairs.items()
+    )
+
+
+def _counted(label: str, at_samples: Findings) -> tuple[float, float]:
+    """Return the sizes between which a slope of a pair counts, as do those at the sample points beside it."""
     judged = at_samples.judged.get(label)
     if judged is None:
-        return _UNDERFLOWS
+        return _UNDERFLOWS, np.inf
     slopes = [np.abs(side) for sample in judged.samples for side in (sample.analytic, sample.numeric)]
-    return max(least_share(judged.input_info.dtype) * _largest(slopes), _UNDERFLOWS)
+    share, largest = least_share(judged.input_info.dtype), _largest(slopes)
+    return max(share * largest, _UNDERFLOWS), largest / share or np.inf
 
 
 def least_share(dtype: str) -> float:

@@ -149,7 +149,7 @@ def rules_of(case: Case, op: Operation, known_labels: Sequence[str]) -> dict[Pai
     if unmatched:
         globs = ", ".join(repr(rule.glob) for rule in unmatched)
         raise CaseFailedError(
-            "pairs", f"pairs: {globs} matches none of the pairs: {', '.join(all_labels) or 'there are none'}."
+            "pairs", f"{globs} matches none of the pairs: {', '.join(all_labels) or 'there are none'}."
         )
     rules = {pair: rule_of(case, label) for pair, label in labels.items()}
     return {

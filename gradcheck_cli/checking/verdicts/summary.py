@@ -15,6 +15,7 @@ from gradcheck_cli.checking.ops.operation import Float, Operation, Operations, i
 from gradcheck_cli.checking.pairs.pair import PairSample, PairVerdicts, ProbeNumbers, Stopped
 from gradcheck_cli.gate import Branch, GradientRun
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
+from gradcheck_cli.numerics.precision import place_of_largest
 from gradcheck_cli.numerics.shared_limits import OWN_ORDER
 from gradcheck_cli.results import (
     ZERO_SIZE,
@@ -83,8 +84,7 @@ def _measure_errors(sample: PairSample) -> _Errors:
         # Equal infinities differ by nothing; NaN on either side differs by everything.
         absolute = np.where(sample.analytic == sample.numeric, 0.0, difference)
         absolute = np.where(np.isnan(absolute), np.inf, absolute)
-        size = np.maximum(np.abs(sample.analytic), np.abs(sample.numeric))
-        relative = np.where(absolute == 0, 0.0, absolute / size)
+        relative = np.where(absolute == 0, 0.0, absolute / sample.larger)
         bound = sample.allowed + sample.uncertainty
         ratio = np.where(absolute == 0, 0.0, absolute / bound)
     # An undecided element has an infinite uncertainty; it is shown before those that passed.
@@ -282,7 +282,7 @@ def _find_gravest(
         rank = np.where(sample.verdict == Verdict.KINK, rank_of_kinks, RANK[sample.verdict])
         gravest = int(rank.max())
         ratio = np.where(rank == gravest, error.ratio, -1.0)
-        row, column = (int(index) for index in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
+        row, column = place_of_largest(ratio)
         key = (gravest, float(ratio[row, column]))
         if best is None or key > best[0]:
             best = (key, sample_index, (row, column))
@@ -330,7 +330,7 @@ def largest_gradient(judged: PairVerdicts) -> dict[str, Any]:
         count = max(count, int(np.count_nonzero(size)))
         if not size.any():
             continue
-        row, column = (int(index) for index in np.unravel_index(int(np.argmax(size)), size.shape))
+        row, column = place_of_largest(size)
         if best is None or size[row, column] > best[0]:
             best = float(size[row, column]), _element(judged, sample, row, column)
     if best is None:

@@ -139,7 +139,9 @@ def command(ctx: click.Context, /, *, options: RunOptions, **_features: Any) -> 
             raise click.UsageError("--watch: this installation can't.", ctx)
         ctx.exit(code)
     if selection.collect_only:
-        list_cases(selection.select(changes.load(folders), folders).cases, options.form)
+        if options.form != "table":
+            raise click.UsageError(f"--collect-only and --format {options.form} exclude each other.", ctx)
+        list_cases(selection.select(changes.load(folders), folders).cases)
         return
     ctx.exit(_run(ctx, options, folders, began))
 

@@ -9,6 +9,7 @@ from importlib import import_module
 import click
 
 from gradcheck_cli import hooks
+from gradcheck_cli.cli.options.configured import default_paths, form_option
 from gradcheck_cli.cli.options.typed_words import SpecPath
 from gradcheck_cli.errors import Fault, SpecError
 from gradcheck_cli.visible import count
@@ -18,20 +19,13 @@ FORMATS = {name: form for name, form in hooks.formats().items() if form.of_fault
 
 @click.command("validate")
 @click.argument("paths", nargs=-1, type=SpecPath())
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json", *FORMATS]),
-    default="table",
-    help="What to print: github for annotations on a change's lines, sarif for code scanning.",
-)
+@form_option("json", *FORMATS, more=": github for annotations on a change's lines, sarif for code scanning")
 def command(*, paths: tuple[str, ...], form: str) -> None:
     """Read the specs in PATHS and report every fault of every file at once.
 
     Nothing is run and TensorFlow isn't loaded. The default of PATHS is that of `gradcheck run`.
     """
     # Late imports: `validate --help` shouldn't wait for the spec models.
-    from gradcheck_cli.cli.options.configured import default_paths
     from gradcheck_cli.spec.load import load
 
     try:

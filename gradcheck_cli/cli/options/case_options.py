@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -12,11 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from gradcheck_cli import hooks
-from gradcheck_cli.cli.options.configured import Function, option_group
+from gradcheck_cli.cli.options.configured import SECONDS, Function, option_group
 from gradcheck_cli.cli.options.typed_words import NamedSpec, SpecPath, keep_named
 from gradcheck_cli.errors import GradcheckError, UsageError
 from gradcheck_cli.spec.words import MODES
-from gradcheck_cli.visible import clean, count
+from gradcheck_cli.visible import clean, count, join_first
 
 if TYPE_CHECKING:
     from gradcheck_cli.gate import Shard
@@ -59,19 +60,22 @@ _point_option = click.option(
     help="Check at the first sample point with these values, such as 'x[2]=37.2; y=[1, 2]'.",
 )
 
+_OPS_AND_CASES = (
+    _names_option("--op", "ops", "Only this op; repeatable."),
+    _names_option("--case", "names", "Only this case; repeatable."),
+)
 _NAMING = (
-    _names_option("--op", "ops", "Check only this op; repeatable."),
-    _names_option("--case", "names", "Check only this case; repeatable."),
+    *_OPS_AND_CASES,
     click.option(
         "-k",
         "expression",
         metavar="EXPR",
-        help="Check cases whose path, op or case contains these words, joined by and, or, not and brackets: "
+        help="Only cases whose path, op or case contains these words, joined by and, or, not and brackets: "
         "-k 'huber and not wide'.",
     ),
-    _names_option("--tag", "tags", "Check specs with this tag; repeatable.", "TAG"),
+    _names_option("--tag", "tags", "Only specs with this tag; repeatable.", "TAG"),
     _names_option(
-        "--op-type", "op_types", "Check specs with this op_type, or that cover it; repeatable.", "TYPE"
+        "--op-type", "op_types", "Only specs with this op_type, or that cover it; repeatable.", "TYPE"
     ),
     _point_option,
 )
@@ -161,15 +165,14 @@ def picking_options(text: str) -> Callable[..., Any]:
             shell_complete=hooks.completing("pairs"),
             help=text,
         ),
-        _names_option("--op", "ops", "Which op, where the spec has several; repeatable. [default: all]"),
-        _names_option("--case", "names", "Which case, where the op has several; repeatable. [default: all]"),
+        *_OPS_AND_CASES,
         seed_option,
         _point_option,
     )
 
 
 def handle_cases(cases: Sequence[Case], handle: Callable[[Case], int]) -> int:
-    """Handle each case. An error in one is printed on standard error, and the others go on.
+    """Handle each case. An error in some is printed on standard error, and the others go on.
 
     Returns:
         The gravest exit code, in the order 1 (a fault), 2, 3 (undecided), 0.
@@ -180,12 +183,15 @@ def handle_cases(cases: Sequence[Case], handle: Callable[[Case], int]) -> int:
     if len(cases) == 1:
         return handle(cases[0])
     codes, failed = set(), set()
+    names_of: dict[str, list[str]] = {}  # by the error that they have
     for case in cases:
         try:
             codes.add(handle(case))
         except GradcheckError as error:
-            click.echo(f"{case.op} · case {case.name} · {case.dtype}: {error}", err=True)
+            names_of.setdefault(str(error), []).append(f"{case.op} · case {case.name} · {case.dtype}")
             failed.add(error.exit_code)
+    for error_text, names in names_of.items():
+        click.echo(f"{join_first(names, 1)}: {error_text}", err=True)
     if codes:  # one case has the requested pair; it is no fault of the command line that another one lacks it
         failed.discard(UsageError.exit_code)
     return next((code for code in (1, 2, 3) if code in codes | failed), 0)
@@ -294,7 +300,7 @@ selection_options = option_group(
         "--last-failed",
         "last_failed",
         is_flag=True,
-        help="Check only the cases that failed when they last ran; all, if none did.",
+        help="Only the cases that failed when they last ran; all, if none did.",
     ),
     click.option(
         "--ff",
@@ -329,7 +335,7 @@ selection_options = option_group(
     ),
     click.option(
         "--max-time",
-        type=click.FloatRange(min=0, min_open=True),
+        type=SECONDS,
         metavar="SECONDS",
         help="Stop the run after this long; the remaining cases count as unchecked (exit 3).",
     ),
@@ -338,23 +344,8 @@ selection_options = option_group(
 )
 
 
-def list_cases(cases: Sequence[Case], form: str) -> None:
-    """Print the cases that would run: one line each, or JSON."""
-    if form == "json":
-        import json
-
-        content = [
-            {
-                "op": case.op,
-                "case": case.name,
-                "spec": case.spec,
-                "dtype": case.dtype,
-                "tags": list(case.origin.tags),
-            }
-            for case in cases
-        ]
-        click.echo(json.dumps({"cases": content}, indent=2, ensure_ascii=False))
-        return
+def list_cases(cases: Sequence[Case]) -> None:
+    """Print the cases that would run, one line each."""
     for case in cases:
         click.echo(f"{clean(case.spec)} · {case.op} · {case.name} · {case.dtype}")
     specs = len({case.spec for case in cases})
@@ -380,27 +371,20 @@ def _device(value: str) -> str:
 
 
 def _power(value: str) -> Power:
-    """Read SIZE:PROBABILITY, both between 0 and 1; the size may be a percentage, or above 1."""
+    """Read SIZE:PROBABILITY, the second between 0 and 1."""
     from gradcheck_cli.spec.case import Power
 
     size, _, miss = value.partition(":")
     try:
-        power = Power(_number(size), _number(miss))
+        power = Power(float(size), float(miss))
     except ValueError:
         power = Power(0.0, 0.0)
-    if not (power.size > 0 and 0 < power.miss < 1):
+    if not (0 < power.size < math.inf and 0 < power.miss < 1):
         raise click.BadParameter(
             "must be SIZE:PROBABILITY, such as 0.01:0.05 (an error of 1 % in one element is missed with a "
             f"probability of at most 0.05), but got '{value}'."
         )
     return power
-
-
-def _number(text: str) -> float:
-    value = float(text.rstrip("%")) / (100 if text.endswith("%") else 1)
-    if value == float("inf"):
-        raise ValueError(text)
-    return value
 
 
 @dataclass(frozen=True)
@@ -446,7 +430,7 @@ def _changed(group: _Group, **options: Any) -> _Group:  # noqa: ANN401 (as `repl
 
 
 seed_option = click.option(
-    "--seed", type=click.IntRange(min=0), help="Draw inputs with this seed, whatever specs say."
+    "--seed", type=click.IntRange(min=0), metavar="N", help="Draw inputs with this seed, whatever specs say."
 )
 case_options = option_group(
     "changes",
@@ -474,7 +458,7 @@ case_options = option_group(
     ),
     click.option(
         "--budget",
-        type=click.FloatRange(min=0, min_open=True),
+        type=SECONDS,
         metavar="SECONDS",
         help="About how much processor time one case may take beyond the necessary minimum. Where single "
         "elements take longer, random probes replace them; what these can't see is inconclusive. "
@@ -487,7 +471,7 @@ case_options = option_group(
     ),
     click.option(
         "--search",
-        type=click.FloatRange(min=0, min_open=True),
+        type=SECONDS,
         metavar="SECONDS",
         help="After the check, search each case for this long for an input at which its gradient is wrong; "
         "see `gradcheck search`.",

@@ -172,6 +172,20 @@ def option_group(name: str, kind: type, *options: Callable[[Function], Function]
     return decorate
 
 
+SECONDS, PERCENT = click.FloatRange(min=0, min_open=True), click.FloatRange(0, 100)
+
+
+def form_option(*forms: str, more: str = "") -> Callable[[Function], Function]:
+    """Return the option that says in which form a command prints; `more` goes on with its help."""
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice(["table", *forms]),
+        default="table",
+        help=f"What to print{more}.",
+    )
+
+
 # Options that make no sense in a file.
 _NEVER = ("point", "help", "config", "show-config", "collect-only", "no-baseline", "accept")
 _PREFIX = "GRADCHECK_"
@@ -370,6 +384,4 @@ def _text(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, tuple | list):
         return " ".join(_text(item) for item in value)
-    if isinstance(value, Path):
-        return value.as_posix()
     return str(value)

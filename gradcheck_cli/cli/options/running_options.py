@@ -18,7 +18,7 @@ from click.core import ParameterSource
 
 from gradcheck_cli import hooks
 from gradcheck_cli.cli.console import OutputLostError, print_commands
-from gradcheck_cli.cli.options.configured import option_group
+from gradcheck_cli.cli.options.configured import SECONDS, form_option, option_group
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.hooks import REPORTS, extensions
 from gradcheck_cli.reporting.formats import FORMATS, TO_FILES, render
@@ -77,7 +77,7 @@ worker_options = option_group(
     ),
     click.option(
         "--timeout",
-        type=click.FloatRange(min=0, min_open=True),
+        type=SECONDS,
         metavar="SECONDS",
         help="Give up a case after this long, unless its spec sets a timeout. "
         f"[default: {DEFAULT_TIMEOUT:g}]",
@@ -228,22 +228,16 @@ def _require_place(file: Path) -> None:
 
 def report_options(function: Function) -> Function:
     """Add `--format` and `--report`, as `form` and `reports`."""
-    for option in (
-        click.option(
-            "--report",
-            "reports",
-            multiple=True,
-            metavar="KIND=FILE",
-            callback=_read_reports,
-            help=f"Also write a report: {FORMS}; repeatable. github prints annotations, and appends the "
-            "markdown to $GITHUB_STEP_SUMMARY.",
-        ),
-        click.option(
-            "--format", "form", type=click.Choice(["table", *FORMATS]), default="table", help="What to print."
-        ),
-    ):
-        function = option(function)
-    return function
+    reports = click.option(
+        "--report",
+        "reports",
+        multiple=True,
+        metavar="KIND=FILE",
+        callback=_read_reports,
+        help=f"Also write a report: {FORMS}; repeatable. github prints annotations, and appends the "
+        "markdown to $GITHUB_STEP_SUMMARY.",
+    )
+    return form_option(*FORMATS)(reports(function))
 
 
 def root_folder() -> Path:

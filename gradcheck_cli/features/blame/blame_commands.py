@@ -10,20 +10,17 @@ from typing import TYPE_CHECKING
 import click
 
 from gradcheck_cli.cli.options.case_options import PickedCases, handle_cases, picking_options
+from gradcheck_cli.cli.options.configured import form_option
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from gradcheck_cli.spec.case import Case
 
-_FORM = click.option(
-    "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
-)
-
 
 @click.command("blame")
 @picking_options("Only the path of one pair, such as dM1/dM0. [default: each output, with all inputs]")
-@_FORM
+@form_option("json")
 @click.pass_context
 def blame(ctx: click.Context, *, picked: PickedCases, form: str) -> None:
     """Find the op of SPEC's forward whose own gradient is wrong.
@@ -60,7 +57,7 @@ def blame(ctx: click.Context, *, picked: PickedCases, form: str) -> None:
     metavar="OPTYPE",
     help="Only ops of this type, such as Exp. [default: all but Identity]",
 )
-@_FORM
+@form_option("json")
 @click.pass_context
 def trace(ctx: click.Context, *, picked: PickedCases, types: tuple[str, ...], form: str) -> None:
     """Print one backward pass of SPEC, op by op, from each output to the inputs.

@@ -87,7 +87,7 @@ def _blame_at(
     with opener.at(sample):
         op = opener.open(Opening(sample))
         reason = _explain_no_truth(opener.case, op.facts.random_types) or _describe_cut(
-            _stops(op, output, input_indices)
+            op, output, input_indices
         )
         if reason:
             return Blame((), None, reason), op
@@ -218,7 +218,7 @@ def _blame_line(label: str, opener: CaseOpener, points: Sequence[int]) -> str:
     """Return the line for a pair; empty if its path is a single op, and that no sampler."""
     try:
         opener, op, (output, input_index) = open_pair(opener, label)
-        cut_off = _describe_cut(_stops(op, output, [input_index]))
+        cut_off = _describe_cut(op, output, [input_index])
         if cut_off:
             return cut_off
         blame = blame_path(output, [input_index], points, opener).blame
@@ -231,26 +231,26 @@ def _blame_line(label: str, opener: CaseOpener, points: Sequence[int]) -> str:
 
 
 def _stops(op: OpenedOperation, output: int, input_indices: Sequence[int]) -> list[UnheldStop]:
-    """Return the `stop_gradient`s that prevent a second differentiation; none for a plain forward."""
-    if not op.outputs[output].of:
-        return []
+    """Return the `stop_gradient`s on a path that aren't held."""
     graph = ForwardGraph(op)
     return [stop for input_index in input_indices for stop in graph.unheld_stops(output, input_index)]
 
 
 def _describe_unheld(op: OpenedOperation, output: int, input_indices: Sequence[int]) -> str:
     """Name the `stop_gradient`s on a path, none of which the spec lets hold; empty where there is none."""
-    graph = ForwardGraph(op)
-    stops = [stop for index in input_indices for stop in graph.unheld_stops(output, index)]
-    places = ", ".join(dict.fromkeys(stop.place for stop in stops))
+    places = ", ".join(dict.fromkeys(stop.place for stop in _stops(op, output, input_indices)))
     return places and (
         f"backpropagation takes what the stop_gradient at {places} stops for a constant, and with 'freeze: "
         "false' it moves: say 'freeze: true' if the stop is meant, else leave the stop out"
     )
 
 
-def _describe_cut(stops: Sequence[UnheldStop]) -> str:
-    """Name the `stop_gradient`s because of which the gradient is right but its own gradient is wrong."""
+def _describe_cut(op: OpenedOperation, output: int, input_indices: Sequence[int]) -> str:
+    """Name the `stop_gradient`s because of which the gradient is right but its own gradient is wrong.
+
+    Empty for a plain forward, and where there are none.
+    """
+    stops = _stops(op, output, input_indices) if op.outputs[output].of else []
     if not stops:
         return ""
     places = ", ".join(dict.fromkeys(stop.place for stop in stops))

@@ -269,7 +269,7 @@ class _ProbeFinding:
         return self.is_tested and not (self.is_wrong or self.reason)
 
 
-def find_blame(path: OpPath, *, seed: int = SEED, each_alone: bool = False) -> Blame:
+def find_blame(path: OpPath, *, each_alone: bool = False) -> Blame:
     """Check every op on a path, and say which are wrong.
 
     Args:
@@ -278,7 +278,7 @@ def find_blame(path: OpPath, *, seed: int = SEED, each_alone: bool = False) -> B
     Raises:
         CaseFailedError: forward or gradient can't be evaluated at the point.
     """
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(SEED)
     findings = [_ProbeFinding() for _ in path.ops]
     whole = _ProbeFinding()
     for _ in range(PROBES):

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from gradcheck_cli.cli.options.configured import PERCENT
+from gradcheck_cli.errors import UsageError
 from gradcheck_cli.hooks import FeatureOptions, RunPart
 
 if TYPE_CHECKING:
@@ -40,14 +42,14 @@ _OPTIONS = (
     ),
     click.option(
         "--cov-fail-under",
-        type=click.FloatRange(0, 100),
+        type=PERCENT,
         metavar="PERCENT",
         help="Exit with 3 if less than this share of the gradients is covered. A limit from a file or the "
         "environment doesn't apply to a run of selected cases.",
     ),
     click.option(
         "--branch-fail-under",
-        type=click.FloatRange(0, 100),
+        type=PERCENT,
         metavar="PERCENT",
         help="Exit with 3 if checked points take less than this share of the sides of branches, over all "
         "cases in graphs. Sides under 'unreached' don't count.",
@@ -71,11 +73,13 @@ class Coverage(RunPart):
         """Read the packages' text, and start importing their modules in parallel with the run.
 
         Raises:
-            UsageError: there is no such package.
+            UsageError: there is no such package, or none for a limit on the command line.
         """
         names, changed = options.cov, ctx.params["changed"] or ""
         branch_share = _required_share(ctx, "branch_fail_under")
         if not names:
+            if ctx.get_parameter_source("cov_fail_under") is ParameterSource.COMMANDLINE:
+                raise UsageError("--cov-fail-under goes with --cov PACKAGE.")
             return cls(branch_share)
         # Late imports: most runs don't need them.
         from gradcheck_cli.features.coverage.gradients_in_text import read_package

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gradcheck_cli.cli.options.configured import form_option
 from gradcheck_cli.serial import write
 
 if TYPE_CHECKING:
@@ -22,12 +23,6 @@ if TYPE_CHECKING:
 SpecsByName = Mapping[str, Sequence[str]]
 
 STYLES = {"gradient": "green", "custom_gradient": "green", "not differentiable": "dim", "none": "dim"}
-STATUSES = {
-    "gradient": "gradient",
-    "not-differentiable": "not differentiable",
-    "none": "none",
-    "custom_gradient": "custom_gradient",
-}
 
 
 @click.command("list")
@@ -36,7 +31,7 @@ STATUSES = {
     "--status",
     "statuses",
     multiple=True,
-    type=click.Choice([*STATUSES, "all"]),
+    type=click.Choice([*(status.replace(" ", "-") for status in STYLES), "all"]),
     help="List only gradients of this status; repeatable. [default: all but 'none', op types with nothing "
     "registered]",
 )
@@ -54,9 +49,7 @@ STATUSES = {
     metavar="DIR",
     help="Show which specs below DIR cover each: a raw op_type, covers, or a function that they name.",
 )
-@click.option(
-    "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
-)
+@form_option("json")
 def command(
     *, pattern: str | None, statuses: tuple[str, ...], modules: tuple[str, ...], folder: str | None, form: str
 ) -> None:
@@ -134,9 +127,9 @@ def _is_glob(pattern: str) -> bool:
 def _choose(
     entries: Sequence[GradientEntry], pattern: str | None, statuses: Sequence[str]
 ) -> list[GradientEntry]:
-    chosen = set(STATUSES.values())
+    chosen = set(STYLES)
     if statuses and "all" not in statuses:
-        chosen = {STATUSES[status] for status in statuses}
+        chosen = {status.replace("-", " ") for status in statuses}
     elif not statuses and (pattern is None or _is_glob(pattern)):
         chosen.discard("none")
     # Brackets are literal: `module:Class.method` and op types contain none, and nobody should have to escape

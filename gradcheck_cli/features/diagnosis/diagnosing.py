@@ -14,6 +14,7 @@ from gradcheck_cli.checking.ops.operation import Operations, TensorInfo, index_o
 from gradcheck_cli.checking.pairs.pair import PairSample, PointData
 from gradcheck_cli.features.diagnosis import hints
 from gradcheck_cli.numerics import Verdict
+from gradcheck_cli.numerics.precision import place_of_largest
 from gradcheck_cli.results import CheckResult, PairResult, Status
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.visible import count
@@ -103,7 +104,7 @@ def _find_wrong(sample: PairSample) -> npt.NDArray[np.bool_]:
 def _describe_nonfinite(
     spoilt: npt.NDArray[np.bool_], sample: PairSample, output: TensorInfo, input_info: TensorInfo
 ) -> str:
-    packed_row, packed_column = (int(index) for index in np.argwhere(spoilt)[0])
+    packed_row, packed_column = place_of_largest(spoilt)
     row, column = sample.place(packed_row, packed_column)
     elements = count(int(np.count_nonzero(spoilt)), "element")
     element = (

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from gradcheck_cli import __version__
 from gradcheck_cli.errors import Fault
-from gradcheck_cli.reporting.codes import Code, code_of, link_of, page_of
+from gradcheck_cli.reporting.codes import Code, code_of, page_of
 from gradcheck_cli.reporting.exchange.findings import (
     Finding,
     Outcome,
@@ -164,14 +164,12 @@ def _log(version: str, rules: Sequence[Code], results: Sequence[object], more: M
 def _rule_of(code: Code) -> dict[str, object]:
     """Return a code as a SARIF rule, with its page as help."""
     page = page_of(code).partition("\n")[2].strip()
-    rule: dict[str, object] = {
+    return {
         "id": code.number,
         "name": code.name,
         "shortDescription": {"text": code.title},
         "help": {"text": page, "markdown": page},
     }
-    link = link_of(code)
-    return {**rule, "helpUri": link} if link else rule
 
 
 def _rule_and_level(code: Code, index: int, level: str) -> dict[str, object]:

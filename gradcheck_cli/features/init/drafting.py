@@ -82,7 +82,7 @@ class Drafted:
 
     @property
     def is_of_wrong_form(self) -> bool:
-        """Whether a gradient has another shape than its input: other values won't help, other shapes may."""
+        """Whether a gradient has another shape or dtype than its input: other values won't help."""
         return any("form" in pair.mismatch for pair in self.pairs)
 
     @property
@@ -102,7 +102,9 @@ class Drafted:
         if self.question:
             begin = "it ends with a question, and a run exits with 3 until you answer it there:"
         lines = [begin, *self.trouble.splitlines()]
-        if not self.runs:
+        if self.trouble.startswith("gradient"):  # no inputs help there
+            lines.append("Mend that, then run it: gradcheck run FILE.")
+        elif not self.runs:
             is_op_type = "op_type" in self.draft.keys and "forward" not in self.draft.keys
             lines.append(_GIVE_INPUTS_AND_ATTRS if is_op_type else _GIVE_INPUTS)
         return lines
@@ -218,10 +220,14 @@ def _find_right_inputs(wrong: Drafted, drafts: Iterator[Draft], tryer: Tryer) ->
     kinds = [
         made.with_says(partial(with_kind, kind=kind), only=lambda made: made.is_guess)
         for made in (wrong.draft, *alike[:1])
-        for kind in TABLES["narrow"]
+        for kind in (["float32"] if wrong.is_of_wrong_form else TABLES["narrow"])
     ]
     for tried in (*alike, *kinds):
-        if tried.inputs != wrong.draft.inputs and (right := _try(tried, tryer)).is_right:
+        if tried.inputs == wrong.draft.inputs:
+            continue
+        right = _try(tried, tryer)
+        is_well_formed = wrong.is_of_wrong_form and right.runs and not right.is_mismatched
+        if right.is_right or is_well_formed:
             return _ask(wrong, right)
     return wrong
 
@@ -260,8 +266,8 @@ def _over(says: Any, below: Any) -> Any:
     dropped = set(below) - set(says)
     is_bare = dropped & GENERATORS.keys() and not GENERATORS.keys() & says
     drawn = {"normal": {"mean": 0, "stddev": 1}} if is_bare else {}
-    switches = {"symmetric": False} if "symmetric" in dropped else {}
-    return {**says, **drawn, **switches, **({"differentiate": True} if "differentiate" in dropped else {})}
+    others = {"symmetric": False, "differentiate": True, "dtype": "float64"}  # what an input is by default
+    return {**says, **drawn, **{key: value for key, value in others.items() if key in dropped}}
 
 
 def _find_decided(drafts: Iterator[Draft], tryer: Tryer, *, is_bonus: bool = False) -> Drafted | None:

@@ -12,7 +12,13 @@ import click
 from gradcheck_cli import results, visible
 from gradcheck_cli.cli.console import print_lines, run_and_print, terminal_width
 from gradcheck_cli.cli.options.case_options import NamedCases, naming_options, seed_option
-from gradcheck_cli.cli.options.configured import SharingCommand, default_paths, option_group
+from gradcheck_cli.cli.options.configured import (
+    PERCENT,
+    SharingCommand,
+    default_paths,
+    form_option,
+    option_group,
+)
 from gradcheck_cli.cli.options.running_options import WorkerOptions, start_workers, worker_options
 from gradcheck_cli.cli.options.typed_words import SpecPath
 from gradcheck_cli.serial import plain, write
@@ -63,14 +69,12 @@ class MutateOptions:
 @naming_options
 @click.option(
     "--fail-under",
-    type=click.FloatRange(0, 100),
+    type=PERCENT,
     metavar="PERCENT",
     help="Exit with 3 where a smaller share of the corruptions is called a mismatch.",
 )
 @worker_options
-@click.option(
-    "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
-)
+@form_option("json")
 @click.option("-v", "--verbose", is_flag=True, help="Also list what is caught.")
 @option_group("options", MutateOptions)
 @click.pass_context

@@ -12,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend import dtypes, frames
-from gradcheck_cli.tensorflow_backend.graph_view import BODIES, ForwardGraph
-from gradcheck_cli.tensorflow_backend.kinks import CONDITION, SIDES, Sides
+from gradcheck_cli.tensorflow_backend.graph_view import ForwardGraph
+from gradcheck_cli.tensorflow_backend.op_types import BODIES, CONDITION, SIDES, Sides
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,7 @@ def sites_of(graph: ForwardGraph, pairs: Sequence[tuple[int, int]]) -> list[Site
         for candidate in (*_of_choices(op, moved), *_of_operands(op, fed, moved, sizes), *_of_shapes(op))
         if behind.isdisjoint(tensor.op for tensor in candidate.tensors)
     ]
-    tensors = list({id(tensor): tensor for _, own in candidates for tensor in own.tensors}.values())
-    values = {id(tensor): value for tensor, value in zip(tensors, graph.values(tensors), strict=True)}
+    values = graph.values(tensor for _, own in candidates for tensor in own.tensors)
 
     def site_of(op: Any, candidate: _Candidate) -> Site:
         own = None if candidate.input_index is None else op.inputs[candidate.input_index]

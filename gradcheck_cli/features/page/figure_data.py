@@ -16,6 +16,7 @@ from gradcheck_cli.checking.pairs.pair import PairSample, PairVerdicts
 from gradcheck_cli.checking.verdicts.summary import RANK, Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError, UsageError
 from gradcheck_cli.numerics import Verdict
+from gradcheck_cli.numerics.precision import place_of_largest
 from gradcheck_cli.numerics.problem import Room, power_of_two, scales, step_to_both_sides
 from gradcheck_cli.results import MOST_CELLS, Figure, HeatMap, Ladder, PairResult, Status
 from gradcheck_cli.running.session import open_pair
@@ -66,8 +67,8 @@ def worst_element(sample: PairSample) -> tuple[int, int]:
     """Return a sample's worst element: the gravest verdict, then the largest share of its bound."""
     rank = RANK[sample.verdict]
     share = np.where(rank == rank.max(), _share(sample), -1.0)
-    row, column = np.unravel_index(int(np.argmax(share)), share.shape)
-    return int(row), int(column)
+    row, column = place_of_largest(share)
+    return row, column
 
 
 def ladder_of(case: Case, op: Operation, pair: tuple[int, int], sample: PairSample) -> Ladder | None:
@@ -155,8 +156,8 @@ def _choose_element(
     """Return the element that a cell shows: the one with the gravest verdict, then with the largest share."""
     block = slice(top, top + step[0]), slice(left, left + step[1])
     graver = share[block] + np.where(verdict[block] == Verdict.MISMATCH, 1e300, 0.0)
-    row, column = np.unravel_index(int(np.argmax(graver)), graver.shape)
-    return top + int(row), left + int(column)
+    row, column = place_of_largest(graver)
+    return top + row, left + column
 
 
 def _shorten(values: Float) -> tuple[float, ...]:

@@ -18,6 +18,7 @@ from gradcheck_cli.checking.pairs.pair import PairSample
 from gradcheck_cli.checking.verdicts.summary import RANK, Findings
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.numerics import Verdict
+from gradcheck_cli.numerics.precision import place_of_largest
 from gradcheck_cli.reporting.codes import code_of_check, code_of_pair
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import verdict_text
@@ -356,7 +357,7 @@ def _element_lines(view: PairView, index: tuple[int, ...] | None, width: int) ->
     if (verdict == Verdict.PASS).all():
         if not error.size:
             return ["no elements"]
-        largest = np.unravel_index(int(np.argmax(error)), error.shape)
+        largest = place_of_largest(error)
         allowed = (arrays["allowed"] + arrays["uncertainty"])[largest]
         return [f"equal: the largest difference is {error[largest]:.3e}, where {allowed:.1e} is allowed"]
     places = np.argwhere(verdict != Verdict.PASS)

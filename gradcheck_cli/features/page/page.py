@@ -18,7 +18,7 @@ from markupsafe import Markup
 from gradcheck_cli import optional, visible
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.plain_files import MIB, read_plain
-from gradcheck_cli.reporting.codes import code_of_check, code_of_pair, link_of
+from gradcheck_cli.reporting.codes import code_of_check, code_of_pair
 from gradcheck_cli.reporting.exchange.findings import (
     BAD,
     SPEC_COLUMNS,
@@ -212,7 +212,6 @@ def _detail(finding: Finding, anchor: str, root: Path, draw: _Draw | None) -> di
         "pair": pair,
         "op": name_of(case),
         "code": code,
-        "link": code and link_of(code),
         "lines": [*filter(None, [pair.note, rules]), *pair_lines(pair), *counterexample_lines(case, pair)],
         # Unchanged: matplotlib escapes what it writes.
         "pictures": [picture._replace(svg=Markup(picture.svg)) for picture in pictures],  # noqa: S704 (our own)

@@ -13,6 +13,7 @@ import click
 from gradcheck_cli import optional
 from gradcheck_cli.cli.console import terminal_width
 from gradcheck_cli.cli.options.case_options import PickedCases, handle_cases, picking_options
+from gradcheck_cli.cli.options.configured import form_option
 from gradcheck_cli.errors import CaseFailedError, UsageError
 
 if TYPE_CHECKING:
@@ -57,9 +58,7 @@ def _index(value: str) -> tuple[int, ...]:
     help="Draw the pair into FILE (.png, .svg or .html): heat maps of both Jacobians and of the "
     "error, and differences by step.",
 )
-@click.option(
-    "--format", "form", type=click.Choice(["table", "json"]), default="table", help="What to print."
-)
+@form_option("json")
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -21,7 +21,13 @@ from gradcheck_cli import clock
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops.operation import GradientFormError, open_operations
 from gradcheck_cli.checking.pairs.pair import Rule
-from gradcheck_cli.checking.verdicts.chosen_points import failed_checks, least_share, with_notes, wrong_pairs
+from gradcheck_cli.checking.verdicts.chosen_points import (
+    are_at_pole,
+    failed_checks,
+    least_share,
+    with_notes,
+    wrong_pairs,
+)
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.features.search.branches.graph_branches import Side
@@ -287,7 +293,8 @@ class Exploration:
             if self.mixed.free.size and not self._is_wrong_beside(self.wrong):
                 special = self.mixed.describe_specials(self.wrong.point)
                 note = _ONLY_WHERE.format(special) if special else ""
-                self.wrong = replace(self.wrong, note=note, is_alone=True)
+                is_pole = are_at_pole(self.wrong.pairs, self.findings)
+                self.wrong = None if is_pole else replace(self.wrong, note=note, is_alone=True)
         statuses = {pair.status for pair in at_point.findings.pairs}
         if self.wrong or (not at_point.pairs and Status.PASSED in statuses and statuses <= RIGHT):
             self.field.seen |= taken

@@ -65,7 +65,6 @@ def _require_rungs(ladder: Ladder, place: str) -> None:
         raise TypeFault(f"{place}.steps must be larger than 0")
 
 
-# A new field needs an entry here only if reports without it must still be readable: its name in `absent`.
 LAYOUTS: serial.Layouts = {
     results.Report: Layout(
         order=(
@@ -82,12 +81,6 @@ LAYOUTS: serial.Layouts = {
             "evaluations_per_element": lambda report: round(report.evaluations_per_element, 3),
             "sides": lambda report: dict(zip(("seen", "all"), report.sides, strict=True)),
         },
-        absent=frozenset(
-            {
-                *("selection", "coverage", "branch_fail_under"),
-                *("keras_version", "numpy_version", "platform"),
-            }
-        ),
     ),
     results.CaseResult: Layout(
         inline=frozenset({"how", "ran", "seen"}),
@@ -97,12 +90,6 @@ LAYOUTS: serial.Layouts = {
             "numeric_dtype": lambda case: case.how.numeric_dtype or case.dtype,
             "output": lambda case: None if case.status in results.GREEN else case.ran.output,
         },
-        absent=frozenset(
-            {
-                *("gradients_seen", "work", "parts_s", "chosen_points", "held", "custom_gradients"),
-                *("branches", "sides_unknown", "host", "worker", "search", "full_op"),
-            }
-        ),
         require=_require_agreement,
     ),
     results.PairResult: Layout(
@@ -116,12 +103,6 @@ LAYOUTS: serial.Layouts = {
             "relative_error": lambda pair: pair.relative_error,
             "code": _number_getter(code_of_pair),
         },
-        absent=frozenset(
-            {
-                *("mismatch", "undecided", "worst_error", "worst_bound", "stop_change", "figure"),
-                *("not_float64", "stops", "decided_by", "point"),
-            }
-        ),
     ),
     results.Printed: Layout(null=frozenset({"file"})),
     results.CheckResult: Layout(computed={"code": _number_getter(code_of_check)}),
@@ -145,12 +126,6 @@ LAYOUTS: serial.Layouts = {
 def to_json(report: results.Report) -> str:
     """Render a report as JSON text that ends in a newline, without NaN or Infinity, which few can read."""
     return serial.write(report, LAYOUTS)
-
-
-def to_dict(report: results.Report) -> Object:
-    """Return the report as plain dictionaries, lists, strings and finite numbers."""
-    content: Object = serial.plain(report, LAYOUTS)
-    return content
 
 
 def read_report(file: Path) -> results.Report:
@@ -187,9 +162,5 @@ def _require_sums(content: Object, report: results.Report) -> None:
     for key, expected in (("summary", report.summary), ("exit_code", report.exit_code)):
         if key not in content:
             raise TypeFault(f"it lacks {key!r}")
-        # A report that was written before there was such a status has no count of it.
-        stated = (
-            {"ignored": 0, "known": 0, **content[key]} if isinstance(content[key], dict) else content[key]
-        )
-        if stated != expected:
+        if content[key] != expected:
             raise TypeFault(f"{key} says otherwise than the cases do: a part of it was changed or lost")

@@ -43,16 +43,11 @@ def verdict_text(status: Status, code: Code | None) -> Text:
 
 
 def pair_lines(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
-    """Lay out a case's pairs: a heading and a row each, in columns if there is room for them."""
+    """Lay out a case's pairs: a heading and a row each, in columns."""
     labels = [layout.clean(pair.label) for pair in case.pairs]
     verdicts = [verdict_text(pair.status, code_of_pair(pair)) for pair in case.pairs]
     messages = _shorten_repeated([pair.message for pair in case.pairs])
     beside_label = INDENT + NUMBERS_WIDTH + max(MIN_VERDICT, *(2 + verdict.cell_len for verdict in verdicts))
-    if width < beside_label + MIN_LABEL:
-        folded = []
-        for pair, label, verdict, message in zip(case.pairs, labels, verdicts, messages, strict=True):
-            folded += [*_fold(pair, label, verdict, width), *_details(pair, message, width, verbose=verbose)]
-        return folded
     fitting = [cells for cells in map(layout.cells, labels) if cells <= width - beside_label]
     widest = max([len("pair"), *fitting])
     # Slightly fewer blanks after the labels, so that a note fits beside its verdict.
@@ -99,21 +94,6 @@ def _row(pair: PairResult, label: str, verdict: Text, column: int, width: int) -
     lines.append(row)
     if note:
         lines += layout.wrap(note, width)
-    return lines
-
-
-def _fold(pair: PairResult, label: str, verdict: Text, width: int) -> list[Text]:
-    """Lay out a pair on a terminal too narrow for columns: its verdict, then its numbers by name."""
-    lines = [Text(f"  {label}  ") + verdict]
-    note = _note(pair)
-    if note:
-        lines += layout.wrap(note, width)
-    if not pair.connected:
-        lines.append(Text("    disconnected"))
-    elif pair.status is not Status.SKIPPED and pair.numbers.elements and pair.judged_by.method != "none":
-        parts = [f"{name} {value}" for name, value in named_numbers(pair).items()]
-        parts[0] = " " * 4 + parts[0]
-        lines += [Text(line) for line in layout.pack(parts, separator="  ", width=width, indent=4)]
     return lines
 
 

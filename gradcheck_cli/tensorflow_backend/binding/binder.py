@@ -14,6 +14,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,9 +35,9 @@ from gradcheck_cli.tensorflow_backend.binding.flat_tensors import (
     takes_build_alone,
 )
 from gradcheck_cli.tensorflow_backend.dtypes import as_list, shape_text
+from gradcheck_cli.tensorflow_backend.op_types import PYTHON_CALLS
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_settings import bind_settings
-from gradcheck_cli.tensorflow_backend.users_code import seed_globals
 from gradcheck_cli.visible import count
 
 Shape = tuple[int | None, ...]
@@ -69,8 +70,10 @@ class Binder:
 
     case: Case
     # maps a dtype that the spec names to the one that is traced: itself, or its reference
-    dtype_of: Callable[[str], str]
-    point: Sequence[np.ndarray[Any, Any]]  # the inputs' values, wide; a NumPy gradient is tried there once
+    dtype_of: Callable[[str], str] = str
+    point: Sequence[
+        np.ndarray[Any, Any]
+    ] = ()  # the inputs' values, wide; a NumPy gradient is tried there once
     # as the forward returned them; `None` in the first trace
     output_shapes: Sequence[tuple[int, ...]] | None = None
     # names of inputs that a NumPy forward was seen to write to, filled while it runs
@@ -94,19 +97,19 @@ class Binder:
     def _attach(self) -> Bound:
         code = self.case.code
         if code.binding == "autodiff":
-            return Bound(self._flat_function(code.forward, "forward"))
+            return Bound(self._function())
         gradient = self._load_gradient()
         if code.binding == "custom_gradient":
-            return Bound(self._custom_gradient(self._flat_function(code.forward, "forward"), gradient))
+            return Bound(self._custom_gradient(self._function(), gradient))
         if code.binding == "defun":
             return Bound(self._defun(gradient))
         name = unique_name(self.case.op)
         if code.binding == "py_func":
-            override = Override(name, PY_FUNC_TYPES)
+            override = Override(name, PYTHON_CALLS)
             body = self._py_func(self._load(code.forward, "forward"))
         else:
             override = Override(name, (str(code.op_type),))
-            body = self._flat_function(code.forward, "forward")
+            body = self._function()
         tf.RegisterGradient(override.name)(gradient)
 
         def overridden(*tensors: Any) -> list[Any]:
@@ -128,7 +131,7 @@ class Binder:
 
     def body(self) -> Callable[..., list[Any]]:
         """Return the forward alone, as a function of flat tensors."""
-        return self._symmetrise_inputs(self._flat_function(self.case.code.forward, "forward"))
+        return self._symmetrise_inputs(self._function())
 
     def reference(self) -> Bound:
         """Bind the reference, which is differenced; a NumPy function is called through py_func.
@@ -139,12 +142,8 @@ class Binder:
         function = self._load(reference.function if reference else None, "reference")
         case = replace(self.case, code=code_of_reference(function, self.case))
         if reference is not None and reference.implicit:
-
-            def make_distribution(tensors: Sequence[Any]) -> Any:
-                return call_with(lambda values, named: function(*values, **named), function, case, tensors)
-
-            sampler = self._flat_function(case.code.forward, "forward")
-            return Bound(self._symmetrise_inputs(_implicit_sample(sampler, make_distribution)))
+            make_distribution = partial(call_with, function, function, case)
+            return Bound(self._symmetrise_inputs(_implicit_sample(self._function(), make_distribution)))
         binder = replace(self, case=case)
         call = binder._tensor_or_numpy_function(function, "reference")  # noqa: SLF001 (of the same class)
         return Bound(self._symmetrise_inputs(call))
@@ -176,14 +175,14 @@ class Binder:
             raise CaseFailedError("attribute", f"{role}: is missing.")
         # A module may make layers when it is imported. A seed costs a new kernel for each op and function.
         is_imported = ref.target.partition(":")[0] in sys.modules
-        with contextlib.nullcontext() if is_imported else seed_globals(self.case.seed):
+        with contextlib.nullcontext() if is_imported else users_code.seed_globals(self.case.seed):
             target = users_code.load(ref.target, role)
         owner = "" if role == "gradient" else users_code.owner_of_method(ref.target, target)
         is_factory = role == "forward" or (role == "reference" and takes_build_alone(target, self.case.code))
         if owner and "self" not in {argument.name for argument in self.case.arguments}:
             made = self._build(owner, users_code.load(owner, role), role)
             target = getattr(made, ref.target.rpartition(".")[2])
-        elif self.case.code.build is not None and is_factory:
+        elif is_factory and (self.case.code.build is not None or users_code.makes_callables(target)):
             target = self._build(ref.target, target, role)
             if not callable(target):
                 raise CaseFailedError(
@@ -200,28 +199,27 @@ class Binder:
         if name in self.built:
             return self.built[name]
         with (
-            frames.naming_errors(role, f"build: {name}(**build)"),
-            seed_globals(self.case.seed),
+            frames.naming_errors(role, f"build: {name}(**build)", "build"),
+            users_code.seed_globals(self.case.seed),
             hooks.behaviour().calling(),
         ):
             self.built[name] = factory(**dict(self.case.code.build or {}))
         return self.built[name]
 
-    def _flat_function(self, ref: FunctionRef | None, role: str) -> Callable[..., list[Any]]:
+    def _function(self) -> Callable[..., list[Any]]:
         """Return forward as a function of flat tensors: the user's, or the raw op."""
+        ref = self.case.code.forward
         if ref is None:
             return lambda *tensors: create_raw_op(self.case, tensors)
-        function = self._load(ref, role)
-        if ref.numpy:
-            return self._py_func(function)
-        return self._tensor_function(function, role)
+        function = self._load(ref, "forward")
+        return self._py_func(function) if ref.numpy else self._tensor_function(function, "forward")
 
     def _tensor_function(self, function: Callable[..., Any], role: str) -> Callable[..., list[Any]]:
         def call(*tensors: Any) -> list[Any]:
             result = call_with(invoke, function, self.case, tensors)
             return flat_outputs(self.case, result, role, self.names)
 
-        def invoke(arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        def invoke(*arguments: Any, **keywords: Any) -> Any:
             with bind_settings(function, arguments, keywords):
                 if tf.executing_eagerly():
                     with hooks.behaviour().calling():
@@ -256,9 +254,7 @@ class Binder:
             # The arrays may be TensorFlow's own memory. A forward that writes to one gets a copy, and this is
             # recorded.
             copies = [np.array(array) for array in arrays]
-            result = call_with(
-                lambda positional, keywords: run_numpy(*positional, **keywords), function, case, copies
-            )
+            result = call_with(run_numpy, function, case, copies)
             for tensor, array, copy in zip(case.tensors, arrays, copies, strict=True):
                 if not _are_equal(array, copy) and tensor.name not in self.modified:
                     self.modified.append(tensor.name)
@@ -280,11 +276,12 @@ class Binder:
         gradient = self.case.code.gradient
         names = [tensor.name for tensor in self.case.tensors]
         function = self._load(gradient, "gradient")
-        if gradient is not None and gradient.numpy:
-            # A call at the base point shows its dtypes and Nones, once the forward's shapes are known.
-            function = hooks.behaviour().wrap_numpy(function)
-            function = from_numpy(function, self.point, self.output_shapes or (), names)
-        return guard_gradient(function, names)
+        if gradient is None or not gradient.numpy:
+            return guard_gradient(function, names)
+        # A call at the base point shows its dtypes and Nones, once the forward's shapes are known.
+        function = hooks.behaviour().wrap_numpy(function)
+        function = from_numpy(function, self.point, self.output_shapes or (), names)
+        return guard_gradient(function, names, "numpy_gradient")
 
     def _custom_gradient(
         self, body: Callable[..., list[Any]], gradient: Callable[..., list[Any]]
@@ -369,7 +366,6 @@ def _are_equal(values: Any, other_values: Any) -> bool:
 # The user's gradient function.
 
 PREFIX = "gradcheck_"  # of every name that we register; `list` hides these names
-PY_FUNC_TYPES = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 _NUMBERS = itertools.count(1)
 Gradient = Any  # tf.Tensor, tf.IndexedSlices or None
 
@@ -419,18 +415,33 @@ def _note_or_raise(op: Any, input_index: int, message: str) -> None:
     note(op.inputs[input_index], message)
 
 
-def guard_gradient(gradient: Callable[..., Any], names: Sequence[str]) -> Callable[..., list[Gradient]]:
-    """Wrap a gradient `(op, *upstream)` so that its results are checked before TensorFlow sees them."""
+def _require_count(what: str, noun: str, gradients: Sequence[Gradient], names: Sequence[str]) -> None:
+    """Require one gradient for each input.
+
+    Raises:
+        CaseFailedError: there are more, or fewer.
+    """
+    if len(gradients) != len(names):
+        raise CaseFailedError(
+            "gradient_count",
+            f"the {what} must return {count(len(names), noun)}, one (or None) for each of "
+            f"{', '.join(names)}, but returned {len(gradients)}.",
+        )
+
+
+def guard_gradient(
+    gradient: Callable[..., Any], names: Sequence[str], called: str = "gradient"
+) -> Callable[..., list[Gradient]]:
+    """Wrap a gradient `(op, *upstream)` so that its results are checked before TensorFlow sees them.
+
+    Args:
+        called: how the user's own function is called, for `frames.raised`.
+    """
 
     def call(op: Any, *upstream: Any) -> list[Gradient]:
-        with frames.naming_errors("gradient", "the gradient function"):
+        with frames.naming_errors("gradient", "the gradient function", called):
             gradients = as_list(gradient(op, *upstream))
-        if len(gradients) != len(names):
-            raise CaseFailedError(
-                "gradient_count",
-                f"the gradient function must return {count(len(names), 'gradient')}, one (or None) for each "
-                f"of {', '.join(names)}, but returned {len(gradients)}.",
-            )
+        _require_count("gradient function", "gradient", gradients, names)
         return _replace_malformed(gradients, op, names)
 
     return call
@@ -497,12 +508,7 @@ def from_numpy(
             for shape, tensor in zip(output_shapes, all_upstreams, strict=True)
         ]
         first_gradients = as_list(function(*ones, *inputs))
-        if len(first_gradients) != len(names):
-            raise CaseFailedError(
-                "gradient_count",
-                f"the NumPy gradient must return {count(len(names), 'array')}, one (or None) for each of "
-                f"{', '.join(names)}, but returned {len(first_gradients)}.",
-            )
+        _require_count("NumPy gradient", "array", first_gradients, names)
         indices = [input_index for input_index, value in enumerate(first_gradients) if value is not None]
         indices = _check_dtypes(first_gradients, indices, op, names)
         if not indices:  # a py_func without outputs is an operation and returns nothing

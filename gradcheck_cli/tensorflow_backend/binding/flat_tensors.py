@@ -23,7 +23,6 @@ from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.spec.case import Argument, Case, CodeUnderTest, Form, InputSpec, Source, matches
 from gradcheck_cli.tensorflow_backend import dtypes, frames, op_types, users_code
-from gradcheck_cli.tensorflow_backend.dtypes import shape_text
 from gradcheck_cli.tensorflow_backend.leaves import NO_LABEL, Leaf, Part, leaves_of, parts_of, unique
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
 
@@ -31,7 +30,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 def call_with(
-    call: Callable[[list[Any], dict[str, Any]], Any],
+    call: Callable[..., Any],
     function: Callable[..., Any],
     case: Case,
     tensors: Sequence[Any],
@@ -39,19 +38,20 @@ def call_with(
     """Call a function with a case's arguments, made of flat tensors, and its attrs.
 
     Args:
-        call: takes positional and keyword arguments, and calls the function with them.
+        call: calls the function; it may be the function itself.
         function: its signature says what it takes only by keyword.
 
     Raises:
         CaseFailedError: of kind "inputs": an object can't be built from its fields.
     """
     if case.code.given is not None:
-        return call(*case.code.given.pack(tensors))
+        positional, keywords = case.code.given.pack(tensors)
+        return call(*positional, **keywords)
     values = build_arguments(case, tensors)
     keyword_names = _keyword_names(function, list(values), case.code.attrs)
     positional = [value for name, value in values.items() if name not in keyword_names]
     positional, attrs = _place_attrs_before(function, positional, dict(case.code.attrs))
-    return call(positional, {**{name: values[name] for name in keyword_names}, **attrs})
+    return call(*positional, **{name: values[name] for name in keyword_names}, **attrs)
 
 
 def _place_attrs_before(
@@ -208,7 +208,7 @@ def _build_sparse(indices: Any, values: Any, dense_shape: Any, shape: tuple[int,
 def _build_object(form: Form, fields: dict[str, Any], name: str) -> Any:
     make = users_code.load(form.target, f"inputs.{name}")
     call = f"{form.target}({', '.join(f'{key}=...' for key in fields)})"
-    with frames.naming_errors("inputs", f"inputs.{name}: {call}", "; name the fields that it takes."):
+    with frames.naming_errors("inputs", f"inputs.{name}: {call}", "fields"):
         return make(**fields)
 
 
@@ -260,9 +260,7 @@ def as_input(case: Case, name: str, variable: Any, limits: Mapping[int, Any]) ->
     domain = (None, None) if rule is None else rule.domain
     limit = limits.get(id(variable.handle))
     if limit is not None:
-        arguments["constraint"] = lambda moved: np.asarray(
-            limit(tf.constant(dtypes.narrow(moved, dtype.name), dtype))
-        )
+        arguments["constraint"] = lambda moved: np.asarray(limit(dtypes.constant(moved, dtype)))
         if type(limit).__name__ == "NonNeg" and rule is None:
             domain = (0.0, None)
     source = Source("variable", arguments)
@@ -484,8 +482,8 @@ def check_shapes(case: Case, output_names: Sequence[str], values: Sequence[np.nd
         ):
             raise CaseFailedError(
                 "outputs",
-                f"output {declared.name} must have shape {shape_text(expected)} by the spec, but "
-                f"has {shape_text(value.shape)}.",
+                f"output {declared.name} must have shape {dtypes.shape_text(expected)} by the spec, but "
+                f"has {dtypes.shape_text(value.shape)}.",
             )
 
 

@@ -21,13 +21,12 @@ from gradcheck_cli.checking.ops.operation import (
     Stack,
     TensorInfo,
 )
-from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend import graph_path
 from gradcheck_cli.tensorflow_backend.binding.flat_tensors import plain_name
-from gradcheck_cli.tensorflow_backend.dtypes import Array
+from gradcheck_cli.tensorflow_backend.dtypes import Array, is_differentiable
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import GraphRuns
-from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, TracedCase
-from gradcheck_cli.tensorflow_backend.graph_path import STOP, STOPS
+from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, OpenedCase, TracedCase
+from gradcheck_cli.tensorflow_backend.op_types import STOP, STOPS
 from gradcheck_cli.tensorflow_backend.private import private_gradients
 from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
 from gradcheck_cli.tensorflow_backend.traces.state import (
@@ -41,44 +40,53 @@ from gradcheck_cli.tensorflow_backend.twin.rounding_rules import round_as_drawn
 
 
 @dataclass(frozen=True)
-class GraphFacts(OpFacts):
-    """What a case's graphs show."""
+class CaseFacts(OpFacts):
+    """What is known of an opened case."""
 
-    traced: TracedCase = field(kw_only=True)
-    runs: GraphRuns = field(kw_only=True)
-    _stops: dict[int, list[Any]] = field(default_factory=dict, init=False)  # by output
-
-    # Its tensors.
+    opened: OpenedCase = field(kw_only=True)
 
     @property
     def point(self) -> tuple[Array, ...]:
         """The base point, wide, with values that the declared dtypes can hold."""
-        return self.traced.at.point
+        return self.opened.at.point
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
         """Every input tensor, lists flattened."""
-        return self.traced.inputs
+        return self.opened.inputs
 
     @property
     def outputs(self) -> tuple[TensorInfo, ...]:
         """Every output, with its shape at the base point."""
-        return self.traced.outputs
+        return self.opened.outputs
 
     @property
     def base_values(self) -> list[Array]:
         """The outputs at the base point, from an unbatched call."""
-        return self.traced.base_values
-
-    @property
-    def values_beside_gradient(self) -> list[Array]:
-        """The outputs at the base point, from the graph that also computes the gradient."""
-        return self.runs.values_beside_gradient
+        return self.opened.base_values
 
     @property
     def refusal(self) -> str:
         """What the forward raised beside the point, in words."""
-        return self.traced.state.refusal
+        return self.opened.state.refusal
+
+    @property
+    def gradient_variables(self) -> tuple[str, ...]:
+        """Names of the variables for which a custom gradient of the forward has gradients."""
+        return tuple(map(plain_name, self.opened.gradient_variables))
+
+
+@dataclass(frozen=True)
+class GraphFacts(CaseFacts):
+    """What a case's graphs show."""
+
+    traced: TracedCase = field(kw_only=True)
+    _stops: dict[int, list[Any]] = field(default_factory=dict, init=False)  # by output
+
+    @property
+    def values_beside_gradient(self) -> list[Array]:
+        """The outputs at the base point, from the graph that also computes the gradient."""
+        return GraphRuns(self.traced).values_beside_gradient
 
     # What the forward's graph shows.
 
@@ -116,8 +124,7 @@ class GraphFacts(OpFacts):
         """Whether this input moves this output only through NumPy functions, which have no gradient."""
         trace = self.traced.forward
         return any(
-            graph_path.passes_numpy(trace.function.graph, start, trace.outputs[output])
-            for start in self.traced.starts(input_index)
+            graph_path.passes_numpy(start, trace.outputs[output]) for start in self.traced.starts(input_index)
         )
 
     # What is held while the inputs move. Only ops of the declared dtypes' graph know where they come from.
@@ -157,7 +164,7 @@ class GraphFacts(OpFacts):
         trace = declared.forward
         indices = range(declared.at.count + len(trace.handles))
         starts = [tensor for index in indices for tensor in declared.starts(index)]
-        starts = [tensor for tensor in starts if tensor.dtype.is_floating or tensor.dtype.is_complex]
+        starts = [tensor for tensor in starts if is_differentiable(tensor.dtype)]
         met = set(graph_path.ops_met(trace.backprop_starts))
         between = graph_path.ops_between(starts, trace.outputs)
         stops = [op for op in between if op.type in STOPS and op not in met]
@@ -201,9 +208,8 @@ class GraphFacts(OpFacts):
 
     def low_precision_between(self, output: int, input_index: int) -> list[str]:
         """Return the dtypes below float64 between an input and an output of the traced forward."""
-        trace = self.traced.forward
-        starts = self.traced.starts(input_index)
-        return graph_path.dtypes_on_path(trace.function.graph, starts, [trace.outputs[output]])
+        starts, end = self.traced.starts(input_index), self.traced.forward.outputs[output]
+        return graph_path.dtypes_of(graph_path.ops_between(starts, [end]))
 
     @property
     def vjp_low_precision(self) -> tuple[str, ...]:
@@ -238,11 +244,6 @@ class GraphFacts(OpFacts):
     def missed_by_override(self) -> tuple[str, ...]:
         """Names of the ops that an override was meant for but didn't reach."""
         return self.traced.vjp_trace.missed
-
-    @property
-    def gradient_variables(self) -> tuple[str, ...]:
-        """Names of the variables for which a custom gradient of the forward has gradients."""
-        return tuple(plain_name(variable) for variable in self.traced.forward.gradient_variables)
 
 
 def _describe_stops(traced: TracedCase, tensors: Sequence[Any]) -> list[Stop]:
@@ -279,7 +280,7 @@ class GraphOperation(OpenedOperation):
             traced=traced,
             runs=runs,
             facts=GraphFacts(
-                partial(_is_connected, traced), partial(_is_plain_chain, traced), traced=traced, runs=runs
+                partial(_is_connected, traced), partial(_is_plain_chain, traced), opened=traced, traced=traced
             ),
             forms=OpForms(
                 partial(_form, traced.holding),
@@ -296,12 +297,12 @@ class GraphOperation(OpenedOperation):
         )
 
     @staticmethod
-    def open(case: Case, opening: Opening, state: CaseState, mode: TraceMode = GRAPH) -> GraphOperation:
+    def open(state: CaseState, opening: Opening, mode: TraceMode = GRAPH) -> GraphOperation:
         """Open a form of a case with the graphs of the first sample point at which it was opened."""
         key = (mode, replace(opening, sample=0))
         if key in state.graphs:
             return GraphOperation.of(state.graphs[key].at_sample(opening.sample))
-        state.graphs[key] = TracedCase(case, opening, state, mode)
+        state.graphs[key] = TracedCase(state, opening, trace_mode=mode)
         return GraphOperation.of(state.graphs[key])
 
     def retraced(self) -> GraphOperation:
@@ -328,11 +329,6 @@ class GraphOperation(OpenedOperation):
         return written_before_read(self.traced.forward.function, self.traced.forward.outputs)
 
     @property
-    def variables_of_gradients(self) -> tuple[Any, ...]:
-        """The variables for which a custom gradient of the forward has gradients."""
-        return self.traced.forward.gradient_variables
-
-    @property
     def gradients_seen(self) -> Mapping[str, int]:
         """How often each registered gradient function was called when the vjp was built."""
         return self.traced.vjp_trace.gradients_seen
@@ -341,9 +337,8 @@ class GraphOperation(OpenedOperation):
         """Return the same for a second vjp, built with functions that were differentiated before."""
         with private_gradients.differentiate_functions_anew():
             traced = self.traced
-            retraced = TracedCase(
-                traced.case, replace(traced.opening, dtype="declared"), traced.state, traced.trace_mode
-            )
+            opening = replace(traced.opening, dtype="declared")
+            retraced = TracedCase(traced.state, opening, trace_mode=traced.trace_mode)
             return retraced.vjp_trace.gradients_seen
 
 

@@ -21,18 +21,25 @@ from gradcheck_cli.numerics.precision import coarsest, precision_of
 from gradcheck_cli.numerics.sampling import Moves
 from gradcheck_cli.numerics.shared_limits import RUNS
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
-from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack, take_points, value_of
+from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack, value_of
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
+from gradcheck_cli.tensorflow_backend.op_types import FRACTIONAL
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.traces.state import (
     LARGE_POINT,
+    Made,
     at_values,
     call_once,
     find_written,
     is_mappable,
     restoring_call,
 )
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import ShapeChangesError, require_shapes, run_error
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
+    ShapeChangesError,
+    naming_run_errors,
+    require_shapes,
+    run_error,
+)
 from gradcheck_cli.tensorflow_backend.traces.tracing import ForwardTrace, Pullback, VjpTrace
 from gradcheck_cli.tensorflow_backend.twin.rounding_rules import round_as_drawn
 
@@ -42,8 +49,6 @@ BUDGET_BYTES = 64 * 2**20
 # A function that can't be mapped inside of one op is called point by point up to here. A call costs 0.3 ms;
 # tracing `map_fn` around it costs 20 to 60 ms, and then a point costs 0.05 ms. (decision 31)
 _DIRECT_POINTS = 256
-# Inside a loop, these return sequences of another length in some rounds, two for three. (TensorFlow 2.21)
-_UNMAPPED = frozenset({"FractionalAvgPool", "FractionalMaxPool"})
 
 # Of so many points, some of which are refused, each is tried by itself: an exception costs more than a call.
 _FEW = 16
@@ -90,10 +95,7 @@ class Batched:
         if not count or 0 in sizes or widest >= LARGE_POINT or self._needs_single_calls:
             return self._run_one_by_one(batched_indices, stacks)
         rows = max(1, BUDGET_BYTES // (16 * widest))
-        blocks = [
-            [take_points(stack, slice(start, start + rows)) for stack in stacks]
-            for start in range(0, count, rows)
-        ]
+        blocks = [[stack[start : start + rows] for stack in stacks] for start in range(0, count, rows)]
         results = self._try_one_op(batched_indices, blocks)
         if results is None and count <= _DIRECT_POINTS:
             return self._run_one_by_one(batched_indices, stacks)
@@ -103,8 +105,10 @@ class Batched:
             return results[0]
         return [np.concatenate(column) for column in zip(*results, strict=True)]
 
-    def once(self) -> list[Array]:
-        """Evaluate at the base point, unbatched."""
+    def once(self, moved: Mapping[int, Stack] = {}) -> list[Array]:
+        """Evaluate at the base point, unbatched; or at another, given as stacks of one."""
+        if moved:
+            return [stack[0] for stack in self(moved, 1)]
         constants = [self._base_argument(index) for index in range(len(self.arguments))]
         if self.is_mappable:
             return [dtypes.widen(value) for value in call_once(self.function, constants)]
@@ -124,7 +128,7 @@ class Batched:
         """Whether calls must be made one by one: held values are rewound, or variables restored, first."""
         types = {op.type for op in self.function.graph.get_operations()}
         is_bound = self.rewind is not None or self.is_prepared or bool(find_written(self.function))
-        return is_bound or bool(types & _UNMAPPED)
+        return is_bound or bool(types & FRACTIONAL)
 
     @cached_property
     def is_mappable(self) -> bool:
@@ -155,8 +159,7 @@ class Batched:
         for position in range(count):
             for index, stack in zip(batched_indices, stacks, strict=True):
                 dtype, shape = self.arguments[index]
-                value = dtypes.narrow(value_of(stack, position, shape), dtype)
-                arguments[index] = tf.constant(value, dtype=dtype)
+                arguments[index] = dtypes.constant(value_of(stack, position, shape), dtype)
             row = [dtypes.widen(value.numpy()) for value in self._call(arguments)]
             if count == 1:  # large ones are evaluated one at a time: no copy
                 return [value[np.newaxis] for value in row]
@@ -222,7 +225,7 @@ class Batched:
     def _stack(self, index: int, stack: Stack) -> Any:
         dtype, shape = self.arguments[index]
         values = stack.points().reshape(-1, *shape) if isinstance(stack, Moves) else stack
-        return tf.constant(dtypes.narrow(values, dtype), dtype)
+        return dtypes.constant(values, dtype)
 
     def _base_argument(self, index: int) -> Any:
         """Return an argument at the base point, made once: making a large one may cost more than a point."""
@@ -268,7 +271,7 @@ def run_where_accepted(
     parts = [
         run_where_accepted(
             run,
-            {index: take_points(stack, slice(start, start + size)) for index, stack in batch.items()},
+            {index: stack[start : start + size] for index, stack in batch.items()},
             refuse,
         )
         for start in range(0, count, size)
@@ -293,7 +296,7 @@ def pull_in_spoilt_memory(
     for row in range(len(upstream)):
         for info in infos:
             spoil_memory(info, eagerly=eagerly)
-        rows.append(pull(take_points(upstream, slice(row, row + 1))))
+        rows.append(pull(upstream[row : row + 1]))
     return [
         None if any(gradient is None for gradient in column) else np.concatenate(column)
         for column in zip(*rows, strict=True)
@@ -344,8 +347,7 @@ class GraphRuns:
     """Runs a traced case."""
 
     traced: TracedCase  # the case at one sample point
-    # by the outputs whose upstreams they take
-    _pullbacks: dict[tuple[int, ...], Batched] = field(default_factory=dict)
+    _pullbacks: Made = field(default_factory=Made)  # what runs, by pullback
 
     # The forward.
 
@@ -355,10 +357,9 @@ class GraphRuns:
         If it refuses a point, its floating outputs are NaN there: it accepted the base point, so the point is
         at fault. An example is a Cholesky factor of a matrix that is no longer positive definite.
         """
-        count, outputs = self.traced.at.count, self.traced.outputs
+        outputs = self.traced.outputs
         size = sum(output.size for output in outputs)
-        moved = {input_index - count: batch[input_index] for input_index in batch if input_index >= count}
-        argument_batch = {input_index: stack for input_index, stack in batch.items() if input_index < count}
+        argument_batch, moved = self.traced.at.split(batch)
         batched = self._forward
         if moved:
             fed = self._feed_variables(moved)
@@ -393,18 +394,12 @@ class GraphRuns:
     def _evaluate_at_variables(self, batch: Mapping[int, Stack], moved: Mapping[int, Stack]) -> list[Array]:
         """Evaluate at several points of the variables, one by one, and restore the variables."""
         outputs, refuse = self.traced.outputs, partial(self.traced.state.refuse, self.traced)
-        size = sum(output.size for output in outputs)
         rows = []
         with at_values(self.traced.variables, moved) as sample_rows:
             for row in sample_rows:
-                rest = {
-                    input_index: take_points(stack, slice(row, row + 1))
-                    for input_index, stack in batch.items()
-                }
+                rest = {input_index: stack[row : row + 1] for input_index, stack in batch.items()}
                 try:
-                    values = (
-                        [stack[0] for stack in self._forward(rest, size)] if rest else self._forward.once()
-                    )
+                    values = self._forward.once(rest)
                     require_shapes((value.shape for value in values), outputs)
                     rows.append(values)
                 except (tf.errors.OpError, ShapeChangesError) as error:
@@ -415,9 +410,7 @@ class GraphRuns:
 
     @cached_property
     def _forward(self) -> Batched:
-        trace, traced = self.traced.forward, self.traced
-        held = zip((*traced.held_tensors, *trace.held.draws), traced.base.values, strict=True)
-        return self._batched(traced.differenced, trace, held)
+        return self._batched(self.traced.differenced, self.traced.forward, self.traced.held_values)
 
     @cached_property
     def _fed_forward(self) -> tuple[Batched, list[list[int]]] | None:
@@ -434,8 +427,7 @@ class GraphRuns:
             for value, read_tensors in zip(traced.at.point[count:], reads, strict=True)
             for tensor in read_tensors
         ]
-        held = zip((*traced.held_tensors, *trace.held.draws), traced.base.values, strict=True)
-        constants = [*read_values, *held]
+        constants = [*read_values, *traced.held_values]
         function = trace.pruned([tensor for tensor, _ in constants])
         indices = iter(range(count, count + len(read_values)))
         return (
@@ -448,13 +440,11 @@ class GraphRuns:
     def vjp(self, output: int, upstream: Stack) -> list[Array | None]:
         """Pull upstreams of one output back to every input; see `Operation`."""
         pullback = self.traced.vjp_trace.pullbacks.get(output)
-        if pullback is None:
-            return [None] * len(self.traced.inputs)
 
         def pull(stack: Stack) -> list[Array | None]:
             return self._pull(pullback, {output: stack})
 
-        if self.traced.outputs[output].size:
+        if pullback is None or self.traced.outputs[output].size:
             return self._prepare_if_not_finite(partial(pull, upstream))
         connected = [self.traced.inputs[input_index] for input_index in pullback.inputs]
         return pull_in_spoilt_memory(pull, upstream, connected)
@@ -477,12 +467,8 @@ class GraphRuns:
 
     def vjp_beside(self, output: int, upstream: Array, point: Mapping[int, Array]) -> list[Array | None]:
         """Pull one upstream of an output back at another point; see `Operation`."""
-        count = self.traced.at.count
-        variables = {index - count: stack for index, stack in point.items() if index >= count}
-        arguments = {index: stack for index, stack in point.items() if index < count}
+        arguments, variables = self.traced.at.split(point)
         pullback = self.traced.vjp_trace.pullbacks.get(output)
-        if pullback is None:
-            return [None] * len(self.traced.inputs)
         with at_values(self.traced.variables, variables) as rows:
             next(rows)
             return self._pull(pullback, {output: upstream}, arguments)
@@ -497,27 +483,29 @@ class GraphRuns:
         return _sums(rows)
 
     def _pull(
-        self, pullback: Pullback, upstreams: Mapping[int, Stack], point: Mapping[int, Stack] = {}
+        self, pullback: Pullback | None, upstreams: Mapping[int, Stack], point: Mapping[int, Stack] = {}
     ) -> list[Array | None]:
         """Pull upstreams back, by output, at the base point or with other arguments; missing ones are zero.
+
+        Where no pullback exists, there is no gradient.
 
         Raises:
             CaseFailedError: the gradient raises.
         """
         infos, count = self.traced.inputs, len(next(iter(upstreams.values())))
-        if pullback.outputs not in self._pullbacks:
-            self._pullbacks[pullback.outputs] = self.batched_gradient(pullback.function, pullback.outputs)
+        if pullback is None:
+            return [None] * len(infos)
         batch: dict[int, Stack] = {
             index: upstreams.get(output, np.zeros((count, *self.traced.outputs[output].shape)))
             for index, output in enumerate(pullback.outputs)
         }
         batch |= {len(pullback.outputs) + input_index: stack for input_index, stack in point.items()}
-        try:
-            gradients = self._pullbacks[pullback.outputs](
-                batch, sum(infos[input_index].size for input_index in pullback.inputs)
-            )
-        except tf.errors.OpError as error:
-            raise run_error(error, "gradient") from error
+        batched = self._pullbacks.of(
+            lambda: self.batched_gradient(pullback.function, pullback.outputs), pullback
+        )
+        size = sum(infos[input_index].size for input_index in pullback.inputs)
+        with naming_run_errors("gradient"):
+            gradients = batched(batch, size)
         by_input = dict(zip(pullback.inputs, gradients, strict=True))
         return [by_input.get(input_index) for input_index in range(len(infos))]
 
@@ -540,7 +528,7 @@ class GraphRuns:
         alike in every evaluation, so that it cancels in differences.
         """
         traced = self.traced
-        sizes = [dtypes.magnitude(value) for value in traced.base_values]
+        sizes = dtypes.magnitudes(traced.base_values)
         if self._perturbed is None:
             return sizes
         batched, places_of = self._perturbed
@@ -550,7 +538,7 @@ class GraphRuns:
         with contextlib.suppress(tf.errors.OpError):  # a kernel may refuse what isn't quite symmetric
             for draw in range(1 + RUNS):
                 round_as_drawn(draw, moves)
-                runs.append([stack[0] for stack in batched(beside, 1)] if beside else batched.once())
+                runs.append(batched.once(beside))
         with np.errstate(all="ignore"):  # a value may be infinite in each run
             for index, info in enumerate(traced.outputs):
                 changes = [np.abs(run[index] - runs[0][index]) for run in runs[1:] if info.is_differentiable]
@@ -606,6 +594,7 @@ class GraphRuns:
         prepare = bool(state.is_prepared or (infos and state.is_vjp_prepared))
         # What a gradient writes lasts until the case ends.
         unrestored = trace.unrestored if outputs and isinstance(trace, VjpTrace) else ()
+        compile_once = partial(traced.trace_mode.compile, function, prepare=prepare)
         return Batched(
             function,
             [
@@ -619,8 +608,8 @@ class GraphRuns:
                 *[value for _, value in values],
             ],
             rewind=None if body_holds is None else partial(body_holds.rewind, traced.holds),
-            compiled=None if is_python else state.compiled_form(traced.trace_mode, function, prepare=prepare),
+            compiled=None if is_python else state.compiled.of(compile_once, function),
             is_prepared=prepare and not traced.trace_mode.compiled,
             unrestored=frozenset(id(resource.handle) for resource in unrestored),
-            loops=state.loops_around(function),
+            loops=state.made.of(dict, function, kind="loops"),
         )

@@ -18,8 +18,8 @@ from gradcheck_cli.checking.ops.operation import Operation, TensorInfo
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.case import Argument, Case, InputSpec, OutputSpec
 from gradcheck_cli.spec.words import CHECKS
-from gradcheck_cli.tensorflow_backend import graph_path
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder, Bound
+from gradcheck_cli.tensorflow_backend.op_types import NUMPY_CALLS
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import dense, gradients_of, naming_user_errors
 
 # Whether a vjp that is called eagerly backpropagates: a `stop_gradient` that runs then isn't its forward's.
@@ -72,13 +72,14 @@ class Vjp:
             outputs, rows = pull(forward, arguments, chosen_sources, flows)
             for (output, connected), row in zip(self.connected.items(), rows, strict=True):
                 gradients = {
-                    input_index: dense(gradient, sources[input_index])
+                    input_index: gradient
                     for input_index, gradient in zip(input_indices, row, strict=True)
                     if gradient is not None
                 }
                 if surrogate:
-                    zeros = {index: tf.zeros_like(sources[index]) for index in connected}
-                    gradients = {index: gradients.get(index, zero) for index, zero in zeros.items()}
+                    gradients = {
+                        index: gradients.get(index, tf.zeros_like(sources[index])) for index in connected
+                    }
                 elif tuple(gradients) != connected:
                     raise CaseFailedError(
                         "gradient",
@@ -110,13 +111,13 @@ def _pull_eagerly(
     token = IS_BACKPROPAGATION.set(True)
     try:
         with naming_user_errors():
-            rows = [
+            pulled = [
                 tape.gradient([results[output]], list(sources), output_gradients=[flow])
                 for output, flow in flows.items()
             ]
     finally:
         IS_BACKPROPAGATION.reset(token)
-    return results, rows
+    return results, [[*map(dense, row, sources)] for row in pulled]
 
 
 def case_of_vjp(case: Case, op: Operation, reference: Any = None) -> tuple[Case, Vjp]:
@@ -139,7 +140,7 @@ def case_of_vjp(case: Case, op: Operation, reference: Any = None) -> tuple[Case,
     count = sum(not tensor.is_variable for tensor in case.tensors)
     vjp = Vjp(case, tuple(op.outputs), connected, count)
     reference_ops = [] if reference is None else reference.traced.forward.function.graph.get_operations()
-    if any(op.type in graph_path.NUMPY_CALLS for op in reference_ops):
+    if any(op.type in NUMPY_CALLS for op in reference_ops):
         # TensorFlow has no gradient for it. The vjp is then compared with differences of the gradient itself:
         # the first order has shown that this is the reference's.
         case = replace(case, reference=None)

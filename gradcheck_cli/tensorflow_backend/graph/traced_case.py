@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -17,7 +18,7 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.case import Case, InputSpec
 from gradcheck_cli.spec.values.draw_values import draw
 from gradcheck_cli.spec.values.moves import value_beside, variable_value
-from gradcheck_cli.tensorflow_backend import dtypes, frames
+from gradcheck_cli.tensorflow_backend import dtypes, frames, graph_path
 from gradcheck_cli.tensorflow_backend.binding import flat_tensors
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder, Bound
 from gradcheck_cli.tensorflow_backend.dtypes import Array
@@ -30,13 +31,13 @@ from gradcheck_cli.tensorflow_backend.traces.state import (
     Made,
     Resource,
     State,
+    Thing,
     TraceMode,
     call_once,
     find_written,
-    python_calls,
     restoring_call,
 )
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import naming_run_errors
 from gradcheck_cli.tensorflow_backend.traces.tracing import (
     ForwardTrace,
     TraceSubject,
@@ -154,6 +155,12 @@ class SamplePoint:
         """The seed of the case's draws at this point; never 0, which means no seed."""
         return 1 + (self.case.seed * 1_000_003 + self.sample) % (2**31 - 1)
 
+    def split(self, moved: Mapping[int, Any]) -> tuple[dict[int, Any], dict[int, Any]]:
+        """Return what is by index of an input for the arguments, and for the variables by their own index."""
+        count = self.count
+        variables = {index - count: value for index, value in moved.items() if index >= count}
+        return {index: value for index, value in moved.items() if index < count}, variables
+
     @cached_property
     def differentiable(self) -> list[int]:
         """Indices of the inputs that gradients are taken for."""
@@ -172,23 +179,21 @@ class Weights:
     def at(self, values: Sequence[Array], twins: WideVariables) -> Iterator[None]:
         """Give each its value while the block runs, and the wide forms of twins the same."""
         resources = [resource for resource, _ in self.found or ()]
-        before = [resource.read() for resource in resources]
         try:
-            for resource, value in zip(resources, values, strict=True):
-                (dtype,) = resource.dtypes
-                resource.write(tf.constant(dtypes.narrow(value, dtype.name), dtype))
-            twins.follow()
-            yield
+            with State.of(resources).restore_at_end():
+                for resource, value in zip(resources, values, strict=True):
+                    resource.write(dtypes.constant(value, resource.dtype))
+                twins.follow()
+                yield
         finally:
-            for resource, value in zip(resources, before, strict=True):
-                resource.write(value)
             twins.follow()
 
 
 @dataclass
 class CaseState:
-    """What all ops of one case share: what was built, drawn, traced and written to."""
+    """What all ops of one case share: the case, and what was built, drawn, traced and written to."""
 
+    case: Case
     # what `build` returned; it is called once, so a layer's weights are the same in every trace
     built: dict[str, Any] = field(default_factory=dict)
     # the random draws by sample point, and by whether the reference draws them
@@ -225,6 +230,10 @@ class CaseState:
             return self.vjp.bound(binder, self.variables, surrogate=surrogate)
         return binder.reference() if surrogate else binder.forward()
 
+    def target(self) -> Any:
+        """Return the forward as the user named it; see `Binder.target`."""
+        return Binder(self.case, built=self.built).target()
+
     def refuse(self, opened: Any, failure: CaseFailedError) -> list[Array]:
         """Return the outputs of an opened case at a point that its forward refuses: NaN.
 
@@ -237,28 +246,87 @@ class CaseState:
             for output, value in zip(opened.outputs, opened.base_values, strict=True)
         ]
 
-    def compiled_form(self, mode: TraceMode, function: Any, *, prepare: bool) -> Any:
-        """Return what runs instead of a traced function; it is made once, since XLA takes its time."""
-        return self.compiled.of(lambda: mode.compile(function, prepare=prepare), function)
-
-    def loops_around(self, function: Any) -> dict[tuple[int, ...], Any]:
-        """Return the loops in a graph around a function, which serve every sample point."""
-        loops: dict[tuple[int, ...], Any] = self.made.of(dict, function, kind="loops")
-        return loops
-
-    def seed_at_first_use(self, seed: int) -> contextlib.AbstractContextManager[None]:
+    def seed_at_first_use(self) -> contextlib.AbstractContextManager[None]:
         """Seed the global generators when the forward is called for the first time: it may build layers."""
-        return contextlib.nullcontext() if self.draws else seed_globals(seed)
+        return contextlib.nullcontext() if self.draws else seed_globals(self.case.seed)
 
 
 @dataclass
-class TracedCase:
+class OpenedCase(ABC):
+    """One case at one sample point, traced or called."""
+
+    state: CaseState  # what all ops of the case share
+    # the form of the case that is opened, with its sample point
+    opening: Opening = field(default_factory=Opening)
+    # keys of the `stop_gradient`s that are held while the inputs move; `None`: as the spec says
+    stops: frozenset[str] | None = None
+    _names: list[str] = field(default_factory=list)  # the outputs', from what the forward returned
+
+    @property
+    def case(self) -> Case:
+        """The case."""
+        return self.state.case
+
+    @cached_property
+    def at(self) -> SamplePoint:
+        """The sample point in the dtypes that are opened."""
+        return SamplePoint(
+            self.case,
+            self.opening.sample,
+            self.opening.dtype,
+            chosen=self.state.chosen,
+            direction=self.state.weights.direction,
+        )
+
+    def binder(self, **more: Any) -> Binder:
+        """Return what binds the case's functions at the point; `more` is known of one trace or call."""
+        return Binder(self.case, self.at.dtype_of, self.at.point, built=self.state.built, **more)
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Every input tensor, lists flattened."""
+        return self.at.inputs
+
+    @cached_property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """Every output, with its shape at the base point."""
+        shapes = [value.shape for value in self.base_values]
+        return flat_tensors.infos(self.case, self.output_names, self.output_dtypes, shapes)
+
+    @property
+    def output_names(self) -> list[str]:
+        """The outputs' names."""
+        return flat_tensors.names(self.case, len(self.output_dtypes), self._names)
+
+    @property
+    @abstractmethod
+    def output_dtypes(self) -> Sequence[Any]:
+        """The outputs' dtypes."""
+
+    @property
+    @abstractmethod
+    def base_values(self) -> list[Array]:
+        """The outputs at the base point."""
+
+    @property
+    @abstractmethod
+    def gradient_variables(self) -> tuple[Any, ...]:
+        """The variables for which a custom gradient of the forward has gradients."""
+
+    def check_dtypes(self, output_dtypes: Sequence[Any]) -> None:
+        """Compare the outputs' number and dtypes with the spec.
+
+        Raises:
+            CaseFailedError: one differs.
+        """
+        names = flat_tensors.names(self.case, len(output_dtypes), self._names)
+        flat_tensors.check_dtypes(self.case, names, output_dtypes, self.at.dtype_of, self.opening.of)
+
+
+@dataclass
+class TracedCase(OpenedCase):
     """One case at one sample point, traced into graphs when they are first needed."""
 
-    case: Case
-    # the form of the case that is traced, with its sample point
-    opening: Opening = field(default_factory=Opening)
-    state: CaseState = field(default_factory=CaseState)  # what all ops of the case share
     trace_mode: TraceMode = GRAPH  # with which shapes it is traced, and whether it is compiled
     graphs: TracedCase | None = None  # the same case, at this point or another; its graphs are used here too
     anew: bool = False  # whether to trace the vjp although `graphs` has one
@@ -272,12 +340,9 @@ class TracedCase:
     perturbs: Literal["", "vjp", "forward"] = ""
     # for a twin: whether kinked ops keep each element on the side that it has at the point
     is_on_one_piece: bool = False
-    # keys of the `stop_gradient`s that are held while the inputs move; `None`: as the spec says
-    stops: frozenset[str] | None = None
     # names of inputs that a NumPy forward was seen to write to
     modified: list[str] = field(default_factory=list)
     no_twin: str = ""  # why there is no float64 twin to judge it by, if one was tried in vain
-    _names: list[str] = field(default_factory=list)
 
     # The same case in other forms.
 
@@ -360,33 +425,24 @@ class TracedCase:
         """The sample point in the dtypes that are traced."""
         if self.graphs is not None and self.graphs.sample == self.sample:
             return self.graphs.at
-        return SamplePoint(
-            self.case,
-            self.sample,
-            self.opening.dtype,
-            has_wide_variables=self.narrow is not None,
-            is_exact=self.is_exact,
-            chosen=self.state.chosen,
-            direction=self.state.weights.direction,
-        )
-
-    @property
-    def inputs(self) -> tuple[TensorInfo, ...]:
-        """Every input tensor, lists flattened."""
-        return self.at.inputs
-
-    @cached_property
-    def outputs(self) -> tuple[TensorInfo, ...]:
-        """Every output, with its shape at the base point."""
-        shapes = [value.shape for value in self.base_values]
-        return flat_tensors.infos(self.case, self.output_names, self.forward.dtypes, shapes)
+        return replace(super().at, has_wide_variables=self.narrow is not None, is_exact=self.is_exact)
 
     @property
     def output_names(self) -> list[str]:
         """The outputs' names."""
         if self.narrow is not None:
             return [*self.narrow.output_names, *(["sides changed"] if self.forward.held.sides else [])]
-        return flat_tensors.names(self.case, len(self.forward.dtypes), self._names)
+        return super().output_names
+
+    @property
+    def output_dtypes(self) -> Sequence[Any]:
+        """The outputs' dtypes."""
+        return self.forward.dtypes
+
+    @property
+    def gradient_variables(self) -> tuple[Any, ...]:
+        """The variables for which a custom gradient of the forward has gradients."""
+        return self.forward.gradient_variables
 
     @cached_property
     def base_values(self) -> list[Array]:
@@ -405,7 +461,7 @@ class TracedCase:
         if input_index < self.at.count:
             return [trace.inputs[input_index]]
         handle = trace.handles[input_index - self.at.count]
-        return [] if handle is None else [output for op in handle.consumers() for output in op.outputs]
+        return [] if handle is None else graph_path.values_from(handle)
 
     # What in the forward keeps its value while the inputs move.
 
@@ -435,6 +491,11 @@ class TracedCase:
         return tuple(tensor for tensor, stop in zip(stops, origins, strict=True) if self.holds(stop.key))
 
     @property
+    def held_values(self) -> Iterable[tuple[Any, Array]]:
+        """All tensors of the forward's graph that keep their base value, draws last, with these values."""
+        return zip((*self.held_tensors, *self.forward.held.draws), self.base.values, strict=True)
+
+    @property
     def held_tensors(self) -> tuple[Any, ...]:
         """All tensors of the forward's graph that keep their base value, except draws."""
         return (*self.held_stops, *self.forward.held.sides)
@@ -454,15 +515,7 @@ class TracedCase:
     def bound(self) -> Bound:
         """Bind forward and gradient, for a trace with a gradient."""
         shapes = [output.shape for output in self.outputs]
-        binder = Binder(
-            self.case,
-            self.at.dtype_of,
-            self.at.point,
-            shapes,
-            built=self.state.built,
-            shape_of=self.trace_mode.shape,
-        )
-        return self.state.bind(binder)
+        return self.state.bind(self.binder(output_shapes=shapes, shape_of=self.trace_mode.shape))
 
     def draws(self, held: Held) -> list[Array]:
         """Return the case's random draws at this point, to use in another trace.
@@ -494,32 +547,21 @@ class TracedCase:
             # Values that are held in bodies belong to one point.
             if trace.held.body_holds is None or self.graphs.sample == self.sample:
                 return trace
-        with self.state.seed_at_first_use(self.case.seed):
+        with self.state.seed_at_first_use():
             return self._trace_forward()
 
     def _trace_forward(self) -> ForwardTrace:
         plain = self._plain
         if plain is not None:
             self.modified, self._names = plain.modified, plain._names  # noqa: SLF001 (of its own class)
-        binder = Binder(
-            self.case,
-            self.at.dtype_of,
-            self.at.point,
-            modified=self.modified,
-            names=self._names,
-            built=self.state.built,
-            shape_of=self.trace_mode.shape,
-        )
-        is_reference = self.opening.is_reference
-        bound = self.state.bind(binder, surrogate=is_reference)
+        binder = self.binder(modified=self.modified, names=self._names, shape_of=self.trace_mode.shape)
+        bound = self.state.bind(binder, surrogate=self.opening.is_reference)
         # A separate trace at another point must make draws of its own.
         at = self.at if self.graphs is not None else replace(self.at, sample=0)
         stops = self.holds_every_stop or bool(self.stops)
         earlier = None if plain is None else plain.forward
         trace = trace_forward(self.subject(bound), stops=stops, seed=at.seed, plain=earlier)
-        role = "reference" if is_reference else "forward"
-        names = flat_tensors.names(self.case, len(trace.dtypes), self._names)
-        flat_tensors.check_dtypes(self.case, names, trace.dtypes, self.at.dtype_of, role)
+        self.check_dtypes(trace.dtypes)
         return trace
 
     @property
@@ -560,10 +602,7 @@ class TracedCase:
         """The form of the vjp of `graphs` that rounds at random: one for each trace, at all its points."""
         trace = (self.graphs or self).vjp_trace
         units = self.wide_vjp.twin.units if self.narrow is not None else {}
-        perturbed: Perturbed[VjpTrace] = self.state.made.of(
-            lambda: perturb_vjp(trace, units, self._kept, self.narrow_dtypes), trace
-        )
-        return perturbed
+        return self.state.made.of(lambda: perturb_vjp(trace, units, self._kept, self.narrow_dtypes), trace)
 
     @property
     def perturbed_forward(self) -> Perturbed[ForwardTrace]:
@@ -573,10 +612,9 @@ class TracedCase:
         if not (units or is_whole) or trace.held.body_holds is not None:
             return Perturbed(trace, (), 0)
         dtypes = NUMBERS if is_whole else ()
-        perturbed: Perturbed[ForwardTrace] = self.state.made.of(
+        return self.state.made.of(
             lambda: perturb_forward(trace, units, self._kept, dtypes), trace, kind=self.perturbs
         )
-        return perturbed
 
     @property
     def _kept(self) -> list[Any]:
@@ -600,7 +638,10 @@ class TracedCase:
     def _runs_beside(self) -> bool:
         """Whether the forward leaves something behind when it runs, and runs at another call's values too."""
         function = self.forward.function
-        if not (find_written(function) or python_calls(function.graph.get_operations())):
+        ops = function.graph.get_operations()
+        # TensorFlow assumes of one kind of calls of Python that they have no state.
+        calls_python = any(op.type == "PyFuncStateless" or private_state.calls_python(op) for op in ops)
+        if not (calls_python or find_written(function)):
             return False
         with contextlib.suppress(tf.errors.OpError):
             call_once(self.forward.pruned(), [*map(dtypes.moved, self.at.tensors)])
@@ -620,17 +661,14 @@ class TracedCase:
         if self.is_on_one_piece:
             wide = widen_forward(trace, self.state.wide_variables, has_sides=True)
             return wide.on_one_piece() or wide
-        twin: WideForward = self._widen(widen_forward, trace)
-        return twin
+        return self._widen(widen_forward, trace)
 
     @cached_property
     def wide_vjp(self) -> WideVjp:
         """For a twin: the vjp of the declared dtypes, widened."""
-        trace = self.declared.vjp_trace
-        wide: WideVjp = self._widen(widen_vjp, trace)
-        return wide
+        return self._widen(widen_vjp, self.declared.vjp_trace)
 
-    def _widen(self, widen: Callable[[Any, WideVariables], Any], trace: ForwardTrace | VjpTrace) -> Any:
+    def _widen(self, widen: Callable[[Any, WideVariables], Thing], trace: ForwardTrace | VjpTrace) -> Thing:
         """Return the twin of a trace: one for all points, unless values in bodies belong to this one."""
         variables = self.state.wide_variables
         if self.is_exact and trace.held.body_holds is not None:
@@ -667,10 +705,8 @@ class TracedCase:
         fed = held.draws if earlier_draws is not None else ()
         function = trace.pruned(fed, [*fetched, *(() if earlier_draws is not None else held.draws)])
         draws = [tf.constant(value, tensor.dtype) for value, tensor in zip(drawn, fed, strict=True)]
-        try:
+        with naming_run_errors("forward"):
             values = self._call_at_base(function, draws)
-        except tf.errors.OpError as error:
-            raise run_error(error, "forward") from error
         count = len(trace.outputs)
         outputs, rest = values[:count], [*values[count:], *drawn]
         if earlier_draws is None:
@@ -726,22 +762,16 @@ class Draws:
             CaseFailedError: that trace has other draws.
         """
         inner = held.body_holds.draw_types() if held.body_holds else ()
-        if self.types != tuple(tensor.op.type for tensor in held.draws) or self.inner_types != inner:
-            raise _other_draws_error()
-        cast_values = []
-        for value, tensor in zip(self.values, held.draws, strict=True):
-            if not tensor.shape.is_compatible_with(value.shape):
-                raise _other_draws_error()
-            cast_values.append(value.astype(tensor.dtype.as_numpy_dtype))
-        return cast_values
-
-
-def _other_draws_error() -> CaseFailedError:
-    return CaseFailedError(
-        "forward",
-        "the forward draws other random numbers each time it is traced (their number, kinds or shapes "
-        "differ), so that no draw can be held; keep no state between calls.",
-    )
+        own = tuple(tensor.op.type for tensor in held.draws)
+        pairs = list(zip(self.values, held.draws, strict=False))  # as many, if they are of the same types
+        is_same = (self.types, self.inner_types) == (own, inner)
+        if not (is_same and all(tensor.shape.is_compatible_with(value.shape) for value, tensor in pairs)):
+            raise CaseFailedError(
+                "forward",
+                "the forward draws other random numbers each time it is traced (their number, kinds or "
+                "shapes differ), so that no draw can be held; keep no state between calls.",
+            )
+        return [value.astype(tensor.dtype.as_numpy_dtype) for value, tensor in pairs]
 
 
 @dataclass(frozen=True)

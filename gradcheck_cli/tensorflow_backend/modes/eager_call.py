@@ -12,10 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend import dtypes, frames, graph_path
-from gradcheck_cli.tensorflow_backend.graph_path import STOPS
 from gradcheck_cli.tensorflow_backend.modes import private_eager
+from gradcheck_cli.tensorflow_backend.op_types import IMPLICIT_SAMPLERS, STOPS, is_random, is_varying
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs, private_state
-from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
 from gradcheck_cli.tensorflow_backend.traces.state import Resource, State
 
@@ -50,13 +49,13 @@ class OpsSeen:
     @property
     def draws(self) -> list[str]:
         """The types of ops that draw, and draw the same after the same seed."""
-        return [name for name in self.types if frozen.is_random(name)]
+        return [name for name in self.types if is_random(name)]
 
     @property
     def unheld_draws(self) -> list[str]:
         """The types of random ops that no seed fixes: their draw changes as the inputs move."""
-        varying = [name for name in self.types if graph_path.is_varying(name) and not frozen.is_random(name)]
-        return sorted({*varying, *graph_path.IMPLICIT_SAMPLERS.intersection(self.types)})
+        varying = [name for name in self.types if is_varying(name) and not is_random(name)]
+        return sorted({*varying, *IMPLICIT_SAMPLERS.intersection(self.types)})
 
 
 @dataclass

@@ -40,16 +40,16 @@ class EagerMode(GraphMode):
         """Refuse bindings that need a graph, and modules that turn eager execution off."""
         if case.code.binding in _NOT_EAGER:
             return _NOT_EAGER[case.code.binding]
-        Binder(case, str, ()).load()
+        Binder(case).load()
         return _EAGER_IS_OFF if hooks.behaviour().turns_eager_off else None
 
-    def open(self, case: Case, opening: Opening, state: CaseState) -> EagerOperation | GraphOperation:
+    def open(self, state: CaseState, opening: Opening) -> EagerOperation | GraphOperation:
         """Open a form of a case for calls; see `GraphMode`."""
         if opening.is_reference:
-            return GraphOperation.of(TracedCase(case, opening, state))
-        op = EagerOperation.of(CalledCase(case, opening, state))
+            return GraphOperation.of(TracedCase(state, opening))
+        op = EagerOperation.of(CalledCase(state, opening))
         if not opening.reversed:
-            check_output_shapes(case, op)
+            check_output_shapes(op)
         return op
 
     def in_float64(self, op: EagerOperation | GraphOperation) -> EagerOperation | GraphOperation | None:
@@ -68,9 +68,8 @@ class EagerMode(GraphMode):
 
 
 def _call_in_float64(op: EagerOperation) -> EagerOperation | None:
-    called = op.called
     opening = replace(op.opening, dtype="float64")
-    wide = EagerOperation.of(CalledCase(called.case, opening, called.state))
+    wide = EagerOperation.of(CalledCase(op.called.state, opening))
     try:
         if wide.facts.low_precision or not agree(op, wide):
             return None
@@ -80,12 +79,12 @@ def _call_in_float64(op: EagerOperation) -> EagerOperation | None:
     return wide
 
 
-def works_eagerly(case: Case, opening: Opening, state: CaseState) -> bool:
+def works_eagerly(state: CaseState, opening: Opening) -> bool:
     """Whether a forward that can't be traced has gradients when it is called eagerly."""
-    if case.code.binding in _NOT_EAGER or hooks.behaviour().turns_eager_off:
+    if state.case.code.binding in _NOT_EAGER or hooks.behaviour().turns_eager_off:
         return False
-    op = EagerOperation.of(CalledCase(case, opening, state))
     try:
+        op = EagerOperation.of(CalledCase(state, opening))
         pairs = itertools.product(range(len(op.outputs)), op.called.at.differentiable)
         return any(op.facts.is_connected(*pair) for pair in pairs)
     except (CaseFailedError, CaseSkippedError, GradientFormError):

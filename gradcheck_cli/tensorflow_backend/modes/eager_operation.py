@@ -18,35 +18,30 @@ import tensorflow as tf
 from gradcheck_cli.checking.ops.operation import (
     GradientFormError,
     OpenedOperation,
-    Opening,
     Operation,
-    OpFacts,
     OpForms,
-    TensorInfo,
 )
 from gradcheck_cli.checking.pairs.pair import label_between
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN
-from gradcheck_cli.spec.case import Case
-from gradcheck_cli.tensorflow_backend import dtypes, frames, graph_path
-from gradcheck_cli.tensorflow_backend.binding import flat_tensors
-from gradcheck_cli.tensorflow_backend.binding.binder import Binder, form_fault
-from gradcheck_cli.tensorflow_backend.binding.flat_tensors import plain_name
+from gradcheck_cli.tensorflow_backend import dtypes, frames
+from gradcheck_cli.tensorflow_backend.binding.binder import form_fault
 from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack, value_of
-from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphFacts, GraphOperation
+from gradcheck_cli.tensorflow_backend.graph.graph_operation import CaseFacts, GraphFacts, GraphOperation
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import pull_in_spoilt_memory
-from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, SamplePoint
-from gradcheck_cli.tensorflow_backend.graph_path import STOP
+from gradcheck_cli.tensorflow_backend.graph.traced_case import OpenedCase
 from gradcheck_cli.tensorflow_backend.modes import private_eager
 from gradcheck_cli.tensorflow_backend.modes.eager_call import EagerCall
 from gradcheck_cli.tensorflow_backend.modes.graph_modes import agree, pull_random
+from gradcheck_cli.tensorflow_backend.op_types import IMPLICIT_SAMPLERS, STOP
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_state
 from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
 from gradcheck_cli.tensorflow_backend.traces.state import Resource, at_values
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
     ShapeChangesError,
     dense,
+    naming_run_errors,
     naming_user_errors,
     require_shapes,
     run_error,
@@ -54,48 +49,29 @@ from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
 
 
 @dataclass
-class CalledCase:
+class CalledCase(OpenedCase):
     """One case, called eagerly at one sample point."""
 
-    case: Case
-    opening: Opening = field(default_factory=Opening)  # the sample point, and the dtypes of the call
-    state: CaseState = field(default_factory=CaseState)  # the state that all ops of the case share
-    # keys of the `stop_gradient`s that are held as the inputs move; `None`: as the spec says
-    stops: frozenset[str] | None = None
     # how often each registered gradient function was called, where that is counted
     seen: Counter[str] = field(default_factory=Counter)
     called_twice: bool = False  # call the forward at other values before each backward pass; see `trace_vjp`
-    _names: list[str] = field(default_factory=list)
-
-    @cached_property
-    def at(self) -> SamplePoint:
-        """The sample point in the dtypes of the call."""
-        return SamplePoint(
-            self.case,
-            self.opening.sample,
-            self.opening.dtype,
-            chosen=self.state.chosen,
-            direction=self.state.weights.direction,
-        )
 
     @property
-    def inputs(self) -> tuple[TensorInfo, ...]:
-        """Every input tensor, lists flattened."""
-        return self.at.inputs
-
-    @cached_property
-    def outputs(self) -> tuple[TensorInfo, ...]:
-        """Every output, with its shape at the base point."""
-        names = flat_tensors.names(self.case, len(self.base), self._names)
-        output_dtypes = [value.dtype for value in self.base]
-        return flat_tensors.infos(
-            self.case, names, output_dtypes, [tuple(value.shape) for value in self.base]
-        )
+    def output_dtypes(self) -> Sequence[Any]:
+        """The outputs' dtypes."""
+        return [value.dtype for value in self.base]
 
     @cached_property
     def base_values(self) -> list[Array]:
         """The outputs at the base point."""
         return [dtypes.widen(value.numpy()) for value in self.base]
+
+    @property
+    def gradient_variables(self) -> tuple[Any, ...]:
+        """The variables for which a custom gradient of the forward has gradients."""
+        _ = self.base  # the call at the base point records them
+        traced = () if self.trace is None else self.trace.traced.gradient_variables
+        return tuple((self.call.gradient_variables | {id(each): each for each in traced}).values())
 
     def gradients(
         self,
@@ -127,7 +103,7 @@ class CalledCase:
                     self.call.reseed(self.call.seed + 1)  # the gradient draws independently of the forward
                 targets = [outputs[output] for output in upstreams]
                 flows = [
-                    _constant(value_of(stack, row, tuple(target.shape)), target.dtype)
+                    dtypes.constant(value_of(stack, row, tuple(target.shape)), target.dtype)
                     for stack, target in zip(upstreams.values(), targets, strict=True)
                 ]
                 with naming_user_errors(), watching(), self.call.note_gradient_writes():
@@ -194,13 +170,11 @@ class CalledCase:
     @cached_property
     def call(self) -> EagerCall:
         """The forward as a function that can be called repeatedly."""
-        names, built = self._names, self.state.built
-        binder = Binder(self.case, self.at.dtype_of, self.at.point, names=names, built=built)
-        shapes: list[tuple[int, ...]] = []
+        binder = self.binder(names=self._names)
         if self.case.code.gradient is not None and self.case.code.gradient.numpy and self.state.vjp is None:
             # Such a gradient is tried at the base point, for which the outputs' shapes must be known.
             shapes = [tuple(value.shape) for value in self._call_forward(binder.body())]
-            binder = Binder(self.case, self.at.dtype_of, self.at.point, shapes, names=names, built=built)
+            binder = self.binder(names=self._names, output_shapes=shapes)
         call = self.state.bind(binder).call
         return EagerCall(
             call, self.holds, self.at.seed, self.opening.reversed, written_by_gradient=self.state.written
@@ -226,7 +200,7 @@ class CalledCase:
         """The same function traced, which shows how its ops are joined; `None` if it can't be, or differs."""
         _ = self.base  # the first call is the user's
         with contextlib.suppress(CaseFailedError, CaseSkippedError, GradientFormError):
-            op = GraphOperation.open(self.case, self.opening, self.state)
+            op = GraphOperation.open(self.state, self.opening)
             _ = op.traced.forward
             if self.call.seen.draws or agree(op, self):  # values that are drawn differ
                 return op
@@ -267,47 +241,35 @@ class CalledCase:
         """What is known of it."""
         by_gradient = partial(_is_connected, self), partial(_is_plain_chain, self)
         if self.trace is None:
-            return UntracedFacts(*by_gradient, called=self)
-        return EagerFacts(*by_gradient, called=self, traced=self.trace.traced, runs=self.trace.runs)
+            return UntracedFacts(*by_gradient, opened=self)
+        return EagerFacts(*by_gradient, opened=self, traced=self.trace.traced)
 
     @cached_property
     def base(self) -> list[Any]:
         """The outputs of the call at the base point, as tensors."""
-        with self.state.seed_at_first_use(self.case.seed):
+        with self.state.seed_at_first_use():
             outputs = self._call_forward(lambda *tensors: self.call.call_at_base(tensors))
-        output_dtypes = [value.dtype for value in outputs]
-        names = flat_tensors.names(self.case, len(output_dtypes), self._names)
-        flat_tensors.check_dtypes(self.case, names, output_dtypes, self.at.dtype_of, "forward")
+        self.check_dtypes([value.dtype for value in outputs])
         return outputs
 
     def _call_forward(self, call: Any) -> list[Any]:
-        try:
+        with frames.naming_errors("forward", "the forward", "forward"), naming_run_errors("forward"):
             return list(call(*self.tensors))
-        except (CaseFailedError, GradientFormError, CaseSkippedError, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # the user's code may raise anything
-            raise describe_failure(error, "forward") from error
 
     # As an op.
-
-    def rounded_sizes(self, input_index: int) -> list[Array]:
-        """Return the outputs' own size, as no graph shows larger terms."""
-        del input_index  # each input moves them
-        return [dtypes.magnitude(value) for value in self.base_values]
 
     def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
         """Evaluate the forward at several points, one by one; NaN where it refuses one. See `Operation`."""
         rows = []
-        count = self.at.count
-        moved = {input_index - count: stack for input_index, stack in batch.items() if input_index >= count}
+        arguments, variables = self.at.split(batch)
         points = len(next(iter(batch.values())))
-        with at_values(self.state.variables, moved, points) as sample_rows:
+        with at_values(self.state.variables, variables, points) as sample_rows:
             for row in sample_rows:
                 tensors = list(self.tensors)
-                for input_index in batch.keys() & set(range(count)):
+                for input_index, stack in arguments.items():
                     info = self.inputs[input_index]
-                    value = value_of(batch[input_index], row, info.shape)
-                    tensors[input_index] = _constant(value, tf.as_dtype(info.dtype))
+                    value = value_of(stack, row, info.shape)
+                    tensors[input_index] = dtypes.constant(value, info.dtype)
                 rows.append(self._evaluate_at(tensors))
         if not rows:
             return [np.empty((0, *output.shape)) for output in self.outputs]
@@ -322,7 +284,7 @@ class CalledCase:
         except CaseFailedError:
             raise
         except Exception as error:  # noqa: BLE001 (the user's code may raise anything)
-            failure = describe_failure(error, "forward")
+            failure = describe_failure(error)
         else:
             return values
         return self.state.refuse(self, failure)
@@ -355,57 +317,29 @@ class CalledCase:
         return result
 
 
-def _constant(value: Array, dtype: tf.DType) -> Any:
-    return tf.constant(dtypes.narrow(value, dtype.name), dtype)
-
-
-def describe_failure(error: BaseException, what: str) -> CaseFailedError:
+def describe_failure(error: BaseException) -> CaseFailedError:
     """Describe what the user's code raised."""
     if isinstance(error, tf.errors.OpError):
-        return run_error(error, what)
-    return CaseFailedError(what, f"the {what} raised {frames.first_line(error)}", frames.user_frames(error))
+        return run_error(error, "forward")
+    message = f"the forward raised {frames.raised(error, 'forward')}"
+    return CaseFailedError("forward", message, frames.user_frames(error))
 
 
 @dataclass(frozen=True)
-class CalledFacts(OpFacts):
+class CalledFacts(CaseFacts):
     """What calls show."""
 
-    called: CalledCase = field(kw_only=True)
-
-    @property
-    def point(self) -> tuple[Array, ...]:
-        """The base point, wide, with values that the declared dtypes can hold."""
-        return self.called.at.point
-
-    @property
-    def inputs(self) -> tuple[TensorInfo, ...]:
-        """Every input tensor, lists flattened."""
-        return self.called.inputs
-
-    @property
-    def outputs(self) -> tuple[TensorInfo, ...]:
-        """Every output, with its shape at the base point."""
-        return self.called.outputs
-
-    @property
-    def base_values(self) -> list[Array]:
-        """The outputs at the base point."""
-        return self.called.base_values
+    opened: CalledCase = field(kw_only=True)
 
     @property
     def values_beside_gradient(self) -> list[Array]:
         """The outputs at the base point: a call under a tape is the same."""
-        return self.called.base_values
-
-    @property
-    def refusal(self) -> str:
-        """What the forward raised beside the point, in words."""
-        return self.called.state.refusal
+        return self.opened.base_values
 
     @cached_property
     def random_types(self) -> tuple[str, ...]:
         """Why the forward draws anew at each call although the seed is the same."""
-        called, values = self.called, self.base_values
+        called, values = self.opened, self.base_values
         unheld = [name for name in called.call.seen.unheld_draws if self._moves_draw(name)]
         if unheld:
             return tuple(unheld)
@@ -424,20 +358,15 @@ class CalledFacts(OpFacts):
     @property
     def frozen(self) -> Mapping[str, int]:
         """How many ops are held at their base value, by type."""
-        _ = self.called.base  # the call at the base point records them
-        call = self.called.call
+        _ = self.opened.base  # the call at the base point records them
+        call = self.opened.call
         return Counter([*[STOP] * len(call.held_stops), *call.seen.draws])
 
     @property
     def held_places(self) -> tuple[str, ...]:
         """The place of each `stop_gradient` that is held."""
-        _ = self.called.base  # as above
-        return tuple(dict.fromkeys(stop.place for stop, _ in self.called.call.held_stops))
-
-    @property
-    def gradient_variables(self) -> tuple[str, ...]:
-        """Names of the variables for which a custom gradient of the forward has gradients."""
-        return tuple(plain_name(variable) for variable in _variables_of_gradients(self.called))
+        _ = self.opened.base  # as above
+        return tuple(dict.fromkeys(stop.place for stop, _ in self.opened.call.held_stops))
 
     @property
     def not_float64(self) -> str:
@@ -452,7 +381,7 @@ class CalledFacts(OpFacts):
         return {
             input_index: f"the gradient must be {self.inputs[input_index].dtype}, as its input is, but is "
             f"{gradient.dtype.name}."
-            for gradients in self.called.first_gradients.values()
+            for gradients in self.opened.first_gradients.values()
             for input_index, gradient in gradients.items()
             if gradient is not None and gradient.dtype.name != self.inputs[input_index].dtype
         }
@@ -474,7 +403,7 @@ class EagerFacts(CalledFacts, GraphFacts):
 
     def _moves_draw(self, op_type: str) -> bool:
         """Whether an op of this type makes a draw move: a sampler may be beside what moves."""
-        return op_type not in graph_path.IMPLICIT_SAMPLERS or op_type in self.traced.forward.random_types
+        return op_type not in IMPLICIT_SAMPLERS or op_type in self.traced.forward.random_types
 
     def stops_between(self, output: int, input_index: int) -> dict[str, str]:
         """Return the `stop_gradient`s that can be held between an input and an output; see `OpFacts`.
@@ -482,7 +411,7 @@ class EagerFacts(CalledFacts, GraphFacts):
         A call has other keys than a trace, which knows what is between them.
         """
         places = super().stops_between(output, input_index).values()
-        return {stop.key: stop.place for stop in self.called.stops_met if stop.place in places}
+        return {stop.key: stop.place for stop in self.opened.stops_met if stop.place in places}
 
 
 @dataclass(frozen=True)
@@ -492,18 +421,18 @@ class UntracedFacts(CalledFacts):
     @property
     def low_precision(self) -> tuple[str, ...]:
         """Dtypes below float64 that occurred."""
-        _ = self.called.base  # the call at the base point records them
-        return self.called.call.seen.low_precision
+        _ = self.opened.base  # the call at the base point records them
+        return self.opened.call.seen.low_precision
 
     def stops_between(self, output: int, input_index: int) -> dict[str, str]:
         """Return every `stop_gradient`, for each pair; see `OpFacts`."""
         del output, input_index  # as far as is known, it is between them
-        return {stop.key: stop.place for stop in self.called.stops_met}
+        return {stop.key: stop.place for stop in self.opened.stops_met}
 
     def closed(self, output: int, input_index: int) -> list[str]:
         """Return every ready-made function whose inner `stop_gradient` can't be held."""
         del output, input_index  # as above
-        return self.called.call.seen.closed
+        return self.opened.call.seen.closed
 
 
 def _is_connected(called: CalledCase, output: int, input_index: int) -> bool:
@@ -514,12 +443,6 @@ def _is_plain_chain(called: CalledCase, output: int, input_index: int) -> bool:
     is_connected = _is_connected(called, output, input_index)  # which counts gradients
     is_own = not called.call.is_plain or called.case.code.gradient is not None
     return is_connected and not is_own and sum(called.seen.values()) > 1
-
-
-def _variables_of_gradients(called: CalledCase) -> tuple[Any, ...]:
-    _ = called.base  # the call at the base point records them
-    traced = () if called.trace is None else called.trace.traced.forward.gradient_variables
-    return tuple((called.call.gradient_variables | {id(each): each for each in traced}).values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -542,13 +465,14 @@ class EagerOperation(OpenedOperation):
             evaluate=called.evaluate,
             vjp=called.vjp,
             joint_vjp=called.joint_vjp,
-            rounded_sizes=called.rounded_sizes,
+            # no graph shows larger terms
+            rounded_sizes=lambda _: dtypes.magnitudes(called.base_values),
         )
 
     def retraced(self) -> EagerOperation:
         """Return the op, to be called anew at the same point."""
         called = self.called
-        return EagerOperation.of(CalledCase(called.case, called.opening, called.state, called_twice=True))
+        return EagerOperation.of(CalledCase(called.state, called.opening, called_twice=True))
 
     @cached_property
     def trainable(self) -> tuple[Any, ...]:
@@ -571,11 +495,6 @@ class EagerOperation(OpenedOperation):
         """The ids of variables' handles that the forward writes to; which of them it reads isn't known."""
         _ = self.called.base  # the call at the base point records them
         return set(self.called.call.written.earlier_values)
-
-    @property
-    def variables_of_gradients(self) -> tuple[Any, ...]:
-        """The variables for which a custom gradient of the forward has gradients."""
-        return _variables_of_gradients(self.called)
 
     @property
     def gradients_seen(self) -> Mapping[str, int]:

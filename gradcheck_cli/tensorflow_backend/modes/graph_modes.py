@@ -110,30 +110,30 @@ def pull_random(op: Any, case: Case) -> Iterator[tuple[int, Any, Any]]:
             yield output_index, upstream, op.vjp(output_index, upstream)
 
 
-def check_output_shapes(case: Case, op: Any) -> None:
+def check_output_shapes(op: Any) -> None:
     """Compare the outputs' shapes with those that the spec states.
 
     Raises:
         CaseFailedError: one differs.
     """
-    flat_tensors.check_shapes(case, [output.name for output in op.outputs], op.base_values)
+    flat_tensors.check_shapes(op.facts.opened.case, [output.name for output in op.outputs], op.base_values)
 
 
-def open_graph(case: Case, opening: Opening, state: CaseState, mode: TraceMode = GRAPH) -> GraphOperation:
+def open_graph(state: CaseState, opening: Opening, mode: TraceMode = GRAPH) -> GraphOperation:
     """Open a form of a case as a graph. In every mode, its reference has known shapes and isn't compiled.
 
     Raises:
         CaseFailedError: the forward raises, or its outputs aren't what the spec says.
     """
-    op = GraphOperation.open(case, opening, state, GRAPH if opening.is_reference else mode)
+    op = GraphOperation.open(state, opening, GRAPH if opening.is_reference else mode)
     if not (opening.is_reference or opening.reversed):
-        check_output_shapes(case, op)
+        check_output_shapes(op)
         if not mode.compiled and state.is_prepared is None and not op.is_finite:
             # x * 1e200 * 1e-200 may overflow; Grappler makes one product of it.
             for state.is_prepared in (True, False):
                 state.compiled.clear()
                 state.graphs.clear()
-                op = GraphOperation.open(case, opening, state, mode)
+                op = GraphOperation.open(state, opening, mode)
                 if op.is_finite:
                     break
     return op
@@ -146,14 +146,14 @@ class GraphMode:
         """Say why a case can't have this mode, whatever its functions do; `None` if it can."""
         return None
 
-    def open(self, case: Case, opening: Opening, state: CaseState) -> Any:
+    def open(self, state: CaseState, opening: Opening) -> Any:
         """Open a form of a case in the dtypes that the spec names.
 
         Raises:
             CaseFailedError: the forward raises, or its outputs aren't what the spec says.
             CaseSkippedError: the mode can't have what the forward or the gradient uses.
         """
-        return open_graph(case, opening, state)
+        return open_graph(state, opening)
 
     def in_float64(self, op: Any) -> Any:
         """Open an opened op in float64; `None` where that isn't needed, or isn't the same function."""
@@ -163,7 +163,7 @@ class GraphMode:
 class DynamicMode(GraphMode):
     """The dynamic mode: traced with unknown dimensions, all of them or, where that fails, only the first."""
 
-    def open(self, case: Case, opening: Opening, state: CaseState) -> GraphOperation:
+    def open(self, state: CaseState, opening: Opening) -> GraphOperation:
         """Open a form of a case with as few known dimensions as possible; see `GraphMode`.
 
         A matrix product with weights may need its inner dimension; the batch is what usually varies.
@@ -172,19 +172,19 @@ class DynamicMode(GraphMode):
             CaseFailedError: forward or gradient raises, even where only first dimensions are unknown.
         """
         if opening.is_reference or opening.reversed:
-            return open_graph(case, opening, state, ALL_UNKNOWN)
-        if case.code.build is not None and not state.built:
+            return open_graph(state, opening, ALL_UNKNOWN)
+        if state.case.code.build is not None and not state.built:
             # A Keras layer takes its shapes from its first call, which must know them.
-            open_graph(case, opening, state)
+            open_graph(state, opening)
         try:
-            return self._open_and_trace(case, opening, state, ALL_UNKNOWN)
+            return self._open_and_trace(state, opening, ALL_UNKNOWN)
         except CaseFailedError:
             pass
         try:
-            return self._open_and_trace(case, opening, state, FIRST_UNKNOWN)
+            return self._open_and_trace(state, opening, FIRST_UNKNOWN)
         except CaseFailedError as error:
             failure = error
-        self._open_and_trace(case, opening, state, GRAPH)  # if this fails as well, the mode isn't the cause
+        self._open_and_trace(state, opening, GRAPH)  # if this fails as well, the mode isn't the cause
         raise CaseFailedError(
             failure.kind,
             f"{failure.message.rstrip('.')}. This also happens if the first dimension of every input is "
@@ -192,10 +192,8 @@ class DynamicMode(GraphMode):
             failure.traceback,
         ) from failure
 
-    def _open_and_trace(
-        self, case: Case, opening: Opening, state: CaseState, mode: TraceMode
-    ) -> GraphOperation:
-        op = open_graph(case, opening, state, mode)
+    def _open_and_trace(self, state: CaseState, opening: Opening, mode: TraceMode) -> GraphOperation:
+        op = open_graph(state, opening, mode)
         # A gradient of wrong form is a finding, and is reported where the form is checked.
         with contextlib.suppress(GradientFormError):
             _ = op.facts.dtype_faults  # traces the vjp, which may need more dimensions than the forward
@@ -218,14 +216,14 @@ class XlaMode(GraphMode):
             return "XLA compiles no Python: the gradient is a NumPy function, called as it runs."
         return None
 
-    def open(self, case: Case, opening: Opening, state: CaseState) -> GraphOperation:
+    def open(self, state: CaseState, opening: Opening) -> GraphOperation:
         """Open a form of a case, compiled; see `GraphMode`.
 
         Raises:
             CaseFailedError: the forward raises without XLA, too.
             CaseSkippedError: XLA refuses the forward or the gradient.
         """
-        op = open_graph(case, opening, state, COMPILED)  # an error of the plain graph isn't XLA's
+        op = open_graph(state, opening, COMPILED)  # an error of the plain graph isn't XLA's
         if not opening.reversed:
             _require_compiled(op)
         return op

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.framework import node_def_pb2
 from tensorflow.python.eager import context, record
 from tensorflow.python.framework import op_callbacks
 from tensorflow.python.ops import (
@@ -47,17 +48,14 @@ def observe_ops(note: Callable[[str, Iterable[Any]], None]) -> Iterator[None]:
 
 def function_nodes(name: str) -> list[Any]:
     """Return the NodeDefs of a function that was called eagerly, and of those that it calls."""
-    eager_context, nodes = context.context(), []
-    waiting, visited = [name], set()
-    while waiting:
-        function_name = waiting.pop()
-        if function_name in visited or not eager_context.has_function(function_name):
-            continue
-        visited.add(function_name)
-        for node in eager_context.get_function_def(function_name).node_def:
-            nodes.append(node)
-            waiting += private_graphs.function_names(node)
-    return nodes
+    eager_context = context.context()
+
+    def definition(name: str) -> Any | None:
+        return eager_context.get_function_def(name) if eager_context.has_function(name) else None
+
+    call = node_def_pb2.NodeDef(op=name)
+    bodies = private_graphs.functions_called([call], definition)
+    return [node for body in bodies.values() for node in body.node_def]
 
 
 @contextlib.contextmanager

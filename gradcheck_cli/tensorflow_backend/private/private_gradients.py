@@ -36,6 +36,7 @@ from gradcheck_cli import visible
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.gate import GradientRun
 from gradcheck_cli.plain_files import GENERATED, short_path
+from gradcheck_cli.tensorflow_backend.dtypes import as_list, is_differentiable
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import CALLS, CONVERTED, replace_attributes
 
@@ -64,9 +65,6 @@ def _look_at_each_op(
     Backpropagation goes on with the list of gradients, which `look` may change.
     """
     log = gradients_util._LogOpGradients
-
-    def as_list(gradients: Any) -> list[Any]:
-        return list(gradients) if isinstance(gradients, list | tuple) else [gradients]
 
     def looking(op: Any, upstreams: Any, gradients: Any) -> Any:
         look(op, upstreams, gradients)
@@ -143,7 +141,7 @@ def note_shape_faults(
         for input_index, (tensor, returned) in enumerate(zip(op.inputs, gradients, strict=False)):
             gradient = gradients[input_index] = from_number(returned, tensor.dtype)
             # A variable's handle has another shape than its gradient; TensorFlow ignores that.
-            is_value = tensor.dtype.is_floating or tensor.dtype.is_complex
+            is_value = is_differentiable(tensor.dtype)
             if not (is_value and isinstance(gradient, tf.Tensor | tf.IndexedSlices)):
                 continue
             fits = gradient.shape.is_compatible_with(tensor.shape)
@@ -365,7 +363,7 @@ def site_of(function: Any) -> GradientSite:
     """Return where a function that a gradient belongs to, or a gradient function, is written."""
     noted = _get(_MADE, function)
     function = private_graphs.users_function(function)
-    return noted or GradientSite(_name_of(function), tuple(_places(function)))
+    return noted or GradientSite(name_of(function), tuple(_places(function)))
 
 
 @contextlib.contextmanager
@@ -418,8 +416,7 @@ def _wrap_decorator(log: GradientLog, original: Any) -> Callable[..., Any]:
             why = _why_lost() if depth == 0 and _is_users(function) else ""
             if why:
                 log.lost[site] = log.lost.get(site, why) if why == _TAKEN_BY_NONE else why
-            if not isinstance(result, tuple | list) or len(result) != 2:  # noqa: PLR2004 (results, gradient)
-                return result
+            _require_gradient_function(function, result)
             gradient = _require_gradients_of_variables(result[1])
             for each in (result[1], gradient):
                 _put(_BY_GRADIENT, each, site)
@@ -428,6 +425,23 @@ def _wrap_decorator(log: GradientLog, original: Any) -> Callable[..., Any]:
         return original(noting, args, keywords)
 
     return call
+
+
+def is_pair(returned: Any) -> bool:
+    """Whether two things were returned: results and gradient, or gradients of arguments and of variables."""
+    return isinstance(returned, tuple | list) and len(returned) == 2  # noqa: PLR2004 (a pair)
+
+
+def _require_gradient_function(function: Any, result: Any) -> None:
+    """Refuse what TensorFlow would take apart, or call, with an error that names neither."""
+    if not is_pair(result) or not callable(result[1]):
+        parts = result if isinstance(result, tuple | list) else [result]
+        kinds = ", ".join(type(part).__name__ for part in parts)
+        raise CaseFailedError(
+            "forward",
+            f"the tf.custom_gradient{place_of_gradient(function)} must return its result and a gradient "
+            f"function, (y, grad), but returned ({kinds}).",
+        )
 
 
 def _require_gradients_of_variables(gradient: Any) -> Any:
@@ -462,8 +476,8 @@ def place_of_gradient(gradient: Any) -> str:
 
 def _describe_count(returned: Any, count: int) -> str:
     """Say what a gradient function returned instead of those of its arguments and those of its variables."""
-    if not isinstance(returned, tuple | list) or len(returned) != 2:  # noqa: PLR2004 (arguments, variables)
-        return visible.count(len(returned) if isinstance(returned, tuple | list) else 1, "value")
+    if not is_pair(returned):
+        return visible.count(len(as_list(returned)), "value")
     if not isinstance(returned[1], list):  # TensorFlow appends it to a list
         return "no list of those of variables"
     return "" if len(returned[1]) == count else f"{visible.count(len(returned[1]), 'gradient')} of variables"
@@ -540,7 +554,7 @@ def _wrap_override_map(log: GradientLog, original: Any) -> Callable[..., Any]:
         if names and makers:
             functions = map(private_graphs.registered_gradient, names)
             pairs = zip(names, functions, strict=True)
-            labels = [_name_of(function) if function else name for name, function in pairs]
+            labels = [name_of(function) if function else name for name, function in pairs]
             eager = " in eager mode" * tf.executing_eagerly()
             site = GradientSite(", ".join(labels) + eager, makers[:1])
             nodes = [op.node_def for op in made]
@@ -642,7 +656,8 @@ def _put(sites: weakref.WeakKeyDictionary[Any, GradientSite], key: Any, site: Gr
         sites[key] = site
 
 
-def _name_of(function: Any) -> str:
+def name_of(function: Any) -> str:
+    """Return a function's `module:qualname`, without what AutoGraph adds."""
     inner = getattr(function, "func", function)
     module = getattr(inner, "__module__", None) or type(inner).__module__
     name = getattr(inner, "__qualname__", type(inner).__qualname__)

@@ -9,7 +9,7 @@ import contextlib
 import functools
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -41,6 +41,7 @@ from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow_gr
 from tensorflow.python.ops import custom_gradient, script_ops, while_v2
 
 from gradcheck_cli import clock
+from gradcheck_cli.reach import reached
 
 # The class of tensors that have a value now; others belong to a graph.
 EAGER_TENSOR = ops.EagerTensor
@@ -145,6 +146,22 @@ def function_names(node: Any) -> list[str]:
             names.append(attr.func.name)
         names += [function.name for function in attr.list.func]
     return names
+
+
+def functions_called(nodes: Iterable[Any], definition: Callable[[str], Any]) -> dict[str, Any]:
+    """Return the definitions of functions that NodeDefs call, and of those that these call, by name.
+
+    Args:
+        definition: returns a function's definition by its name; `None` for any other name.
+    """
+
+    def called(nodes: Iterable[Any]) -> list[str]:
+        # The op type of a Defun's call is the function's name.
+        names = (name for node in nodes for name in (node.op, *function_names(node)))
+        return [name for name in names if definition(name) is not None]
+
+    names = reached(called(nodes), lambda name: called(definition(name).node_def))
+    return {name: definition(name) for name in names}
 
 
 def override_of(node: Any) -> str:
@@ -491,17 +508,18 @@ class _Subgraph:
 
     @cached_property
     def _operations(self) -> list[Any]:
-        fed_ops = {tensor.op for tensor in self.inputs}
-        needed = set(fed_ops)
-        waiting = [tensor.op for tensor in self.outputs]
-        while waiting:
-            op = waiting.pop()
-            if op not in needed:
-                needed.add(op)
-                waiting += [tensor.op for tensor in op.inputs]
-                waiting += op.control_inputs
-        needed -= {op for op in fed_ops if op.type != "Placeholder"}
+        placeholders = (tensor.op for tensor in self.inputs if tensor.op.type == "Placeholder")
+        needed = {*ops_run(self.outputs, self.inputs), *placeholders}
         return [op for op in self._graph.get_operations() if op in needed]
+
+
+def ops_run(outputs: Sequence[Any], fed: Sequence[Any]) -> dict[Any, Any]:
+    """Return the ops that run for some outputs; those whose tensors are fed don't."""
+
+    def before(op: Any) -> list[Any]:
+        return [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+
+    return reached((tensor.op for tensor in outputs), before, closed=(tensor.op for tensor in fed))
 
 
 def subgraph_function(function: Any, feeds: Sequence[Any], fetches: Sequence[Any]) -> Any:

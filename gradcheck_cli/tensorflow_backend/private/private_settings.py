@@ -14,7 +14,11 @@ import tensorflow as tf
 from tensorflow.python.ops.custom_gradient import Bind
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.tensorflow_backend.private.private_gradients import custom_gradient_under, keep_site
+from gradcheck_cli.tensorflow_backend.private.private_gradients import (
+    custom_gradient_under,
+    is_pair,
+    keep_site,
+)
 from gradcheck_cli.tensorflow_backend.private.private_graphs import replace_attributes
 
 NOT_ZERO = "the gradient for the setting"  # begins the message about one that isn't
@@ -118,7 +122,7 @@ class _Slots:
             left = iter(tensors)
             args = [slot.value if slot.is_setting else next(left) for slot in self.slots]
             result = function(*args, **{**self.keyed, **keyed})
-            if not isinstance(result, tuple | list) or len(result) != 2:  # noqa: PLR2004 (results, gradient)
+            if not is_pair(result):
                 return result  # TensorFlow says what is wrong with it
             return result[0], self._of_tensors(result[1])
 
@@ -131,7 +135,7 @@ class _Slots:
 
         def taken(*upstreams: Any, **keyed: Any) -> Any:
             returned = gradient(*upstreams, **keyed)
-            if keyed and isinstance(returned, tuple | list) and len(returned) == 2:  # noqa: PLR2004 (of inputs, of variables)
+            if keyed and is_pair(returned):
                 return self._take_off(returned[0]), returned[1]
             return self._take_off(returned)
 

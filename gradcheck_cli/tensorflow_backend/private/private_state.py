@@ -20,12 +20,8 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import auto_control_deps, auto_control_deps_utils, ops
 from tensorflow.python.ops import control_flow_util, custom_gradient, resource_variable_ops
 
+from gradcheck_cli.tensorflow_backend.dtypes import is_differentiable
 from gradcheck_cli.tensorflow_backend.private import private_graphs
-
-
-def trainable_of(function: Any) -> list[Any]:
-    """Return the trainable floating-point variables that a traced function reads, the oldest first."""
-    return in_order_of_creation(function.graph.variables)
 
 
 def in_order_of_creation(variables: Iterable[Any]) -> list[Any]:
@@ -34,7 +30,7 @@ def in_order_of_creation(variables: Iterable[Any]) -> list[Any]:
         variable
         for variable in variables
         if variable.trainable
-        and (variable.dtype.is_floating or variable.dtype.is_complex)
+        and is_differentiable(variable.dtype)
         and isinstance(variable.handle, ops.EagerTensor)  # a trace takes a graph's as a constant
     ]
     return sorted(trainable, key=lambda variable: int(variable.handle._id))
@@ -238,31 +234,22 @@ def calls_python(op: Any) -> bool:
         return True
     if not op._is_stateful:
         return False
-    waiting, visited = private_graphs.function_names(op.node_def), set()
-    while waiting:
-        name = waiting.pop()
+
+    def definition(name: str) -> Any | None:
         function = op.graph._get_function(name)
-        if name in visited or function is None:
-            continue
-        visited.add(name)
-        for node in function.cached_definition.node_def:
-            if node.op in _PYTHON:
-                return True
-            waiting += private_graphs.function_names(node)
-    return False
+        return None if function is None else function.cached_definition
+
+    bodies = private_graphs.functions_called([op.node_def], definition)
+    return any(node.op in _PYTHON for body in bodies.values() for node in body.node_def)
 
 
 def ordered_before(op: Any) -> list[Any]:
     """Return the ops that write to what an op uses, immediately before it does."""
-    if not op.control_inputs or not any(tensor.dtype == tf.resource for tensor in op.inputs):
-        return []
     return [neighbour for neighbour in op.control_inputs if _writes_for(neighbour, op)]
 
 
 def ordered_after(op: Any) -> list[Any]:
     """Return the ops that use what an op has written to, immediately after it did."""
-    if not op._control_outputs or not any(tensor.dtype == tf.resource for tensor in op.inputs):
-        return []
     return [neighbour for neighbour in op._control_outputs if _writes_for(op, neighbour)]
 
 

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend import frames, graph_path
 from gradcheck_cli.tensorflow_backend.dtypes import Array
-from gradcheck_cli.tensorflow_backend.graph_path import MARK, STOPS
+from gradcheck_cli.tensorflow_backend.op_types import PASSES_INPUT_ON, STOPS, is_random
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 
 
@@ -56,7 +56,6 @@ class HeldOp:
 class BodyHolds:
     """The ops that one trace holds in bodies."""
 
-    is_random: Callable[[str], bool]  # says whether an op type's draw is held
     # hold `stop_gradient`s too. The graph of the gradient doesn't need this, since it stays at the base
     # point.
     with_stops: bool = True
@@ -71,19 +70,15 @@ class BodyHolds:
     def _prepare(self, op_type: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Give each random op in a body its own seed, since every body's graph counts its ops from zero."""
         seed = arguments.get("seed")
-        if (
-            not seed
-            or not self.is_random(op_type)
-            or not private_graphs.is_body(tf.compat.v1.get_default_graph())
-        ):
+        if not seed or not is_random(op_type) or not private_graphs.is_body(tf.compat.v1.get_default_graph()):
             return arguments
         return {**arguments, "seed": (seed + 1_000_003 * (1 + len(self.ops))) % 2**31}
 
     def _replace(self, op: Any, outputs: Any) -> Any:
         is_stop = self.with_stops and op.type in STOPS
-        if not (is_stop or self.is_random(op.type)) or not private_graphs.is_body(op.graph):
+        if not (is_stop or is_random(op.type)) or not private_graphs.is_body(op.graph):
             return outputs
-        private_graphs.mark(op, MARK)
+        private_graphs.mark(op, graph_path.MARK)
         held_op = HeldOp(op)
         self.ops.append(held_op)
         held_tensors = tf.compat.v1.py_func(
@@ -137,41 +132,6 @@ class BodyHolds:
         return [held_op for held_op in self.ops if held_op.op.type not in STOPS]
 
 
-# Ops that draw at each call. Those that have a gradient with respect to their parameters (RandomGamma) are
-# left out below: the draw itself moves with the parameters, so it can't be held.
-_RANDOM = frozenset(
-    {
-        "AllCandidateSampler",
-        "FixedUnigramCandidateSampler",
-        "LearnedUnigramCandidateSampler",
-        "LogUniformCandidateSampler",
-        "Multinomial",
-        "ParameterizedTruncatedNormal",
-        "RandomGamma",
-        "RandomPoisson",
-        "RandomPoissonV2",
-        "RandomShuffle",
-        "RandomStandardNormal",
-        "RandomUniform",
-        "RandomUniformInt",
-        "StatefulStandardNormal",
-        "ThreadUnsafeUnigramCandidateSampler",
-        "TruncatedNormal",
-        "UniformCandidateSampler",
-        # Of a tf.random.Generator: RngReadAndSkip returns the state that stateless ops then draw from.
-        *(graph_path.GENERATOR_DRAWS - {"RngSkip"}),
-    }
-)
-# Their result contains the input's own values, not only a draw: if it were held, a moving input would stay
-# the same.
-_PASSES_INPUT_ON = frozenset({"RandomShuffle"})
-
-
-def is_random(op_type: str) -> bool:
-    """Whether an op of this type draws, and its draw can be held."""
-    return op_type in _RANDOM and not private_graphs.has_gradient(op_type)
-
-
 @dataclass(frozen=True)
 class Stop:
     """A `stop_gradient`, by the lines that asked for it, and the place to show."""
@@ -205,18 +165,17 @@ class Held:
         return self if self.body_holds is None else replace(self, body_holds=self.body_holds.recording_anew())
 
 
-def look_inside(graph: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[bool, bool]:
+def look_inside(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[bool, bool]:
     """Say whether functions' bodies contain draws to hold, and whether they contain `stop_gradient`s.
 
     In another trace, with these functions inlined, they can be held.
     """
-    moving_ops = set(graph_path.ops_between(inputs, outputs))
-    ops_met = set(graph_path.ops_met(outputs))
+    moving_met = set(_moving_ops_met(inputs, outputs))
     draws = stops = False
     for op in graph_path.ops_before(outputs):
-        types = {node.op for node in graph_path.inner_nodes(graph, op)}
+        types = {node.op for node in graph_path.inner_nodes(op)}
         draws |= any(is_random(name) for name in types)
-        stops |= bool(STOPS & types) and op in moving_ops and op in ops_met
+        stops |= bool(STOPS & types) and op in moving_met
     return draws, stops
 
 
@@ -233,11 +192,10 @@ def find_held(
     Args:
         has_inside: whether functions' bodies contain something to hold.
     """
-    graph = function.graph
     closed = [
         op
         for op in _moving_ops_met(inputs, outputs)
-        if any(node.op in STOPS and MARK not in node.attr for node in graph_path.inner_nodes(graph, op))
+        if any(node.op in STOPS and graph_path.MARK not in node.attr for node in graph_path.inner_nodes(op))
     ]
     for held_op in body_holds.ops if body_holds is not None else ():
         if held_op.op.type in STOPS and _is_met_in_body(held_op.op, outputs):  # only those can be held
@@ -246,7 +204,7 @@ def find_held(
     return Held(
         stops=stops,
         stop_origins=tuple(Stop.of(tensor.op) for tensor in stops),
-        draws=tuple(draws_among(graph.get_operations(), inputs, function.inputs)),
+        draws=tuple(draws_among(function.graph.get_operations(), inputs, function.inputs)),
         body_holds=body_holds if body_holds is not None and body_holds.ops else None,
         closed=tuple(closed),
         inlined=body_holds is not None,
@@ -276,14 +234,14 @@ def draws_among(candidates: Iterable[Any], inputs: Sequence[Any], placeholders: 
     if not ops:
         return []
     placeholder_ops = {tensor.op for tensor in placeholders}
-    moving_ops = graph_path.ops_after(inputs) if any(op.type in _PASSES_INPUT_ON for op in ops) else set()
+    moving_ops = graph_path.ops_after(inputs) if any(op.type in PASSES_INPUT_ON for op in ops) else set()
     tensors = []
     for op in ops:
         before = graph_path.ops_before(op.outputs)
         is_template = any(
             earlier.type == "Placeholder" and earlier not in placeholder_ops for earlier in before
         )
-        if not is_template and not (op.type in _PASSES_INPUT_ON and op in moving_ops):
+        if not is_template and not (op.type in PASSES_INPUT_ON and op in moving_ops):
             tensors += list(op.outputs)
     return tensors
 

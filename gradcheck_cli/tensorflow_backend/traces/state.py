@@ -11,16 +11,17 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
-from gradcheck_cli.tensorflow_backend.dtypes import Stack, value_of
+from gradcheck_cli.tensorflow_backend.dtypes import shape_text
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
 
+Thing = TypeVar("Thing")
 # A point of this many elements costs far more than its call: batching it gains nothing.
 LARGE_POINT = 2**17
 _MAPPABLE: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
@@ -33,12 +34,13 @@ class Made:
 
     _made: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
 
-    def of(self, make: Callable[[], Any], *sources: Any, kind: str = "") -> Any:
+    def of(self, make: Callable[[], Thing], *sources: Any, kind: str = "") -> Thing:
         """Return what was made of objects, which `make` makes the first time."""
         key = kind, *map(id, sources)
         if key not in self._made:
             self._made[key] = make(), sources
-        return self._made[key][0]
+        thing: Thing = self._made[key][0]
+        return thing
 
     def clear(self) -> None:
         """Forget all of it."""
@@ -78,6 +80,14 @@ class State:
 
     earlier_values: dict[int, tuple[Resource, Any]] = field(default_factory=dict)
 
+    @staticmethod
+    def of(resources: Iterable[Resource]) -> State:
+        """Return the present state of some resources."""
+        state = State()
+        for resource in resources:
+            state.record(resource)
+        return state
+
     def __contains__(self, handle: Any) -> bool:
         """Whether the value behind this handle is recorded."""
         return id(handle) in self.earlier_values
@@ -106,11 +116,6 @@ class State:
             self.earlier_values.clear()
 
 
-def python_calls(ops: Iterable[Any]) -> list[Any]:
-    """Return the ops that call Python when they run, also those that TensorFlow assumes to have no state."""
-    return [op for op in ops if op.type == "PyFuncStateless" or private_state.calls_python(op)]
-
-
 def find_written(function: Any) -> list[Resource]:
     """Return what a traced function writes to when it runs, also inside a function's body."""
     graph = function.graph
@@ -123,7 +128,7 @@ def find_written(function: Any) -> list[Resource]:
             outer = captured.get(id(tensor))
             if outer is None or not is_written or id(outer) in by_handle:
                 continue
-            inner = [node.op for node in graph_path.inner_nodes(graph, op)]
+            inner = [node.op for node in graph_path.inner_nodes(op)]
             if private_state.is_write(op.type) or any(map(private_state.is_write, inner)):
                 resource = _find_resource(graph, outer)
                 if resource is not None:
@@ -156,9 +161,7 @@ def _find_resource(graph: Any, handle: Any) -> Resource | None:
 
 
 def _table_dtypes(graph: Any) -> list[tuple[Any, Any]]:
-    nodes = [
-        node for op in graph.get_operations() for node in (op.node_def, *graph_path.inner_nodes(graph, op))
-    ]
+    nodes = [node for op in graph.get_operations() for node in (op.node_def, *graph_path.inner_nodes(op))]
     pairs = (
         (tf.as_dtype(node.attr["Tin"].type), tf.as_dtype(node.attr["Tout"].type))
         for node in nodes
@@ -197,12 +200,8 @@ def restoring_call(
         return plain
 
     def call(tensors: Sequence[Any]) -> Any:
-        values = [resource.read() for resource in written]
-        try:
+        with State.of(written).restore_at_end():
             return plain(tensors)
-        finally:
-            for resource, value in zip(written, values, strict=True):
-                resource.write(value)
 
     return call
 
@@ -225,7 +224,7 @@ def call_once(function: Any, tensors: Sequence[Any]) -> list[Any]:
     for each way.
 
     Raises:
-        CaseFailedError: an output has no value.
+        CaseFailedError: an output has no value, or another shape than its graph says.
     """
     sizes = [tensor.shape.num_elements() for tensor in (*function.inputs, *function.outputs)]
     is_small = all(size is not None and size < LARGE_POINT for size in sizes)
@@ -237,18 +236,25 @@ def call_once(function: Any, tensors: Sequence[Any]) -> list[Any]:
                 return [value.numpy()[0] for value in stacked]
     values = restoring_call(function)(tensors)
     for index, (output, value) in enumerate(zip(function.outputs, values, strict=True)):
-        if not output.shape.is_compatible_with(value.shape):  # TensorFlow returns an empty tensor
+        if output.shape.is_compatible_with(value.shape):
+            continue
+        if not value.shape.num_elements():  # TensorFlow returns an empty tensor
             raise CaseFailedError(
                 "forward",
                 f"output {index} has no value: it is the side of a Switch that isn't taken. Return what "
                 "tf.cond returns, which has one whichever side is taken.",
             )
+        raise CaseFailedError(
+            "outputs",
+            f"output {index} must have shape {shape_text(output.shape)}, by the spec's 'outputs' or by "
+            f"set_shape, but has {shape_text(value.shape)}.",
+        )
     return [value.numpy() for value in values]
 
 
 @contextlib.contextmanager
 def at_values(
-    variables: Sequence[Any], moved: Mapping[int, Stack], count: int = 1
+    variables: Sequence[Any], moved: Mapping[int, dtypes.Stack], count: int = 1
 ) -> Iterator[Iterator[int]]:
     """Yield the indices of rows, with the variables set to each row's values; restore them at the end.
 
@@ -256,21 +262,19 @@ def at_values(
         moved: stacks of wide values, or moves, of those that move, by index.
         count: how many rows there are if none moves.
     """
-    before = {index: variables[index].read_value() for index in moved}
+    variable_of = {index: variables[index] for index in moved}
 
     def rows() -> Iterator[int]:
         for row in range(len(next(iter(moved.values()), range(count)))):
             for index, stack in moved.items():
-                variable = variables[index]
-                value = value_of(stack, row, tuple(variable.shape))
-                variable.assign(tf.constant(dtypes.narrow(value, variable.dtype.name), variable.dtype))
+                variable = variable_of[index]
+                value = dtypes.value_of(stack, row, tuple(variable.shape))
+                variable.assign(dtypes.constant(value, variable.dtype))
             yield row
 
-    try:
+    resources = (Resource(variable.handle, (variable.dtype,)) for variable in variable_of.values())
+    with State.of(resources).restore_at_end():
         yield rows()
-    finally:
-        for index, value in before.items():
-            variables[index].assign(value)
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ import tensorflow as tf
 
 from gradcheck_cli import clock, hooks
 from gradcheck_cli.checking.ops.operation import GradientFormError, TensorInfo
-from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.binding.binder import form_fault
+from gradcheck_cli.tensorflow_backend.leaves import unique
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs, private_settings
 from gradcheck_cli.tensorflow_backend.registry import place_of
 from gradcheck_cli.visible import count
@@ -52,14 +53,12 @@ def trace_function(function: Callable[..., Any], signature: Sequence[Any]) -> An
         clock.add_work(traces=1)
         with clock.spend("traces"), hooks.behaviour().tracing(), private_graphs.take_values_of_other_graphs():
             return tf.compat.v1.wrap_function(_name_variables(function), list(signature))
-    except (CaseFailedError, GradientFormError):
-        raise
-    except KeyboardInterrupt:
+    except frames.OWN_ERRORS:
         raise
     except BaseException as raised:  # noqa: BLE001 (the user's code may raise anything)
         error = frames.original_error(raised)
         raise CaseFailedError(
-            "forward", f"the forward raised {_describe_error(error)}", frames.user_frames(error)
+            "forward", f"the forward raised {frames.raised(error, 'forward')}", frames.user_frames(error)
         ) from error
 
 
@@ -73,13 +72,8 @@ def _name_variables(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def create(next_creator: Callable[..., Any], **arguments: Any) -> Any:
         if tf.executing_eagerly():  # a graph numbers its names itself
-            name = plain = arguments.get("name") or "Variable"
-            suffix = 0
-            while name in used_names:
-                suffix += 1
-                name = f"{plain}_{suffix}"
-            used_names.add(name)
-            arguments["name"] = name
+            (arguments["name"],) = unique([arguments.get("name") or "Variable"], used_names)
+            used_names.add(arguments["name"])
         return next_creator(**arguments)
 
     def call(*tensors: Any) -> Any:
@@ -87,25 +81,6 @@ def _name_variables(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*tensors)
 
     return call
-
-
-# What to do about messages of TensorFlow's that don't say it.
-_REMEDIES = {
-    "supports keywords arguments only when eager": "In a graph, a tf.custom_gradient takes no keyword "
-    "argument, and makes a tensor of any other. Write a function of the settings that defines it and returns "
-    "it: def make(bits): ..., and call make(4)(x).",
-    "'SymbolicTensor' object has no attribute 'numpy'": "In a graph, a tensor has no value: compute with "
-    "TensorFlow's functions.",
-}
-
-
-def _describe_error(error: BaseException) -> str:
-    line = frames.first_line(error)
-    if isinstance(error, NotImplementedError) and "symbolic" in frames.text_of(error):
-        return f"{line} It looks like a NumPy function: use binding: py_func."
-    return next(
-        (f"{line.rstrip('.')}. {remedy}" for words, remedy in _REMEDIES.items() if words in line), line
-    )
 
 
 # The messages of MapDefun, and of map_fn and its list of results, when rows differ in shape.
@@ -137,9 +112,20 @@ def run_error(error: BaseException, what: str) -> CaseFailedError:
             f"the NumPy forward's output {output_index} must be {expected} by the spec's 'outputs', but is "
             f"{actual}.",
         )
-    return CaseFailedError(
-        what, f"the {what} raised {frames.first_line(error)}", frames.runtime_frames(message)
-    )
+    return CaseFailedError(what, f"the {what} raised {frames.raised(error)}", frames.runtime_frames(message))
+
+
+@contextlib.contextmanager
+def naming_run_errors(what: str) -> Iterator[None]:
+    """Describe an op's error in the block as that of the forward or the gradient; see `run_error`.
+
+    Raises:
+        CaseFailedError: a run of what is traced raised.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise run_error(error, what) from error
 
 
 def require_no_leak(function: Any, forward_ops: Iterable[Any]) -> None:
@@ -174,7 +160,7 @@ _COUNTS_SETTINGS = (
     " If it returns one for a setting that has a default, give that a value: 'attrs: {NAME: VALUE}' in a "
     "spec, NAME=VALUE in assert_gradients."
 )
-_NO_GRADIENT = "No gradient defined for operation"
+_NO_GRADIENT = re.compile(r"No gradient defined for operation ?'(.+?)'")
 
 
 def gradients_of(
@@ -185,15 +171,14 @@ def gradients_of(
     stops: Sequence[Any] = (),
     note_shape: NoteShape | None = None,
 ) -> list[Any]:
-    """Call `tf.gradients`, which goes no further than `stops`; see `naming_user_errors`."""
+    """Call `tf.gradients`, which goes no further than `stops`; see `naming_user_errors` and `dense`."""
     if not inputs:
         return []
     with naming_user_errors(note_shape), hooks.behaviour().tracing():
-        return list(
-            tf.compat.v1.gradients(
-                outputs, list(inputs), grad_ys=upstreams, stop_gradients=list(stops) or None
-            )
+        pulled = tf.compat.v1.gradients(
+            outputs, list(inputs), grad_ys=upstreams, stop_gradients=list(stops) or None
         )
+    return [*map(dense, pulled, inputs)]
 
 
 @contextlib.contextmanager
@@ -211,7 +196,7 @@ def naming_user_errors(note_shape: NoteShape | None = None) -> Iterator[None]:
     try:
         with private_gradients.note_shape_faults(note_shape or _refuse_shape, in_claimed_shape):
             yield
-    except (CaseFailedError, GradientFormError, CaseSkippedError, KeyboardInterrupt):
+    except frames.OWN_ERRORS:
         raise
     except BaseException as error:  # the user's code may raise anything
         raise _explain(error) from error
@@ -239,8 +224,8 @@ def _explain(error: BaseException) -> CaseFailedError:
             f"{frames.first_line(error)}. Return a tensor, such as tf.constant(...), or None."
         )
     # The user's own IndexError or KeyError is a LookupError, too.
-    elif type(error) is LookupError and _NO_GRADIENT in text:
-        message = (
+    elif type(error) is LookupError and (undefined := _NO_GRADIENT.search(text)):
+        message = _describe_undefined(undefined[1]) or (
             f"{text.strip(chr(39))} Register one with tf.RegisterGradient, or give the spec a 'gradient'."
         )
     else:
@@ -248,9 +233,22 @@ def _explain(error: BaseException) -> CaseFailedError:
     return CaseFailedError("gradient", message, frames.user_frames(error))
 
 
+def _describe_undefined(name: str) -> str:
+    """Say that an op's gradient_override_map names what isn't registered; empty if it has none."""
+    try:
+        op = private_graphs.op_named(tf.compat.v1.get_default_graph(), name)
+        wanted = op.get_attr("_gradient_op_type").decode()  # type: ignore[union-attr]
+    except (AttributeError, ValueError):  # no such op in this graph, or no override
+        return ""
+    return (
+        f"gradient_override_map names the gradient '{wanted}' for op {name}, and none is registered under "
+        "that name. Register it with tf.RegisterGradient, or mend the name."
+    )
+
+
 def _describe(error: BaseException) -> str:
     """Say what was raised, and whether it was TensorFlow's own code that did so."""
-    raised = f"building the gradient raised {frames.first_line(error)}"
+    raised = f"building the gradient raised {frames.raised(error, 'custom_gradient')}"
     place = frames.place_in_tensorflow(error)
     if not place or frames.user_frames(error):
         return raised
@@ -281,13 +279,6 @@ def _describe_input(op: Any, input_index: int) -> str:
     return f"input {input_index} of op {op.name}"
 
 
-def _op_named(name: str) -> Any | None:
-    try:
-        return tf.compat.v1.get_default_graph().get_operation_by_name(name)
-    except (KeyError, ValueError):
-        return None
-
-
 def _is_among(tensor: Any, inputs: Sequence[Any]) -> bool:
     """Whether a tensor is one of the inputs, passed on unchanged."""
     while not (is_input := any(tensor is source for source in inputs)) and tensor.op.type == "Identity":
@@ -298,7 +289,7 @@ def _is_among(tensor: Any, inputs: Sequence[Any]) -> bool:
 def _count_fault(counts: re.Match[str]) -> str:
     """Say how many gradients there should be; a custom gradient's results don't count as arguments."""
     returned, expected = int(counts[1]), int(counts[3])
-    op = _op_named(counts["name"])
+    op = private_graphs.op_named(tf.compat.v1.get_default_graph(), counts["name"])
     unit = None if op is None else private_graphs.custom_gradient_of(op)
     if unit is not None:
         others = unit.results + len(unit.variables)

@@ -21,6 +21,7 @@ from gradcheck_cli.checking.ops.operation import GradientFormError, Opening
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes, frames, graph_path
 from gradcheck_cli.tensorflow_backend.binding.binder import Bound, Override, note_form_faults
+from gradcheck_cli.tensorflow_backend.op_types import BODIES, IMPLICIT_SAMPLERS
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs, private_state
 from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientSite
 from gradcheck_cli.tensorflow_backend.private.private_graphs import CALLS, subgraph_function
@@ -28,7 +29,6 @@ from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.frozen import BodyHolds
 from gradcheck_cli.tensorflow_backend.traces.state import Made, Resource, captured_ids, find_written
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
-    dense,
     gradients_of,
     require_no_leak,
     shape_fault,
@@ -115,23 +115,24 @@ def trace_forward(
         function, graph_inputs = plain.function, plain.inputs
         graph_outputs, backprop_starts = plain.outputs, plain.backprop_starts
     inputs = subject.moving_tensors(function, graph_inputs)
-    has_draws, has_stops = frozen.look_inside(function.graph, inputs, backprop_starts)
+    has_draws, has_stops = frozen.look_inside(inputs, backprop_starts)
     body_holds = None
     if has_draws or (stops and has_stops):
-        body_holds = BodyHolds(frozen.is_random, with_stops=stops)
+        body_holds = BodyHolds(with_stops=stops)
         function, graph_inputs, graph_outputs, backprop_starts = trace(body_holds.trace_with_holds())
         inputs = subject.moving_tensors(function, graph_inputs)
     held = frozen.find_held(function, inputs, backprop_starts, body_holds, has_inside=has_draws or has_stops)
+    on_path = graph_path.ops_between(inputs, graph_outputs)
     random_types = [
-        *graph_path.stateful_types(function.graph, graph_outputs, held.draws),
-        *graph_path.implicit_samplers(function.graph, inputs, graph_outputs),
+        *graph_path.stateful_types(graph_outputs, held.draws),
+        *sorted(graph_path.types_of(on_path) & IMPLICIT_SAMPLERS),
     ]
     return ForwardTrace(
         function=function,
         dtypes=tuple(output.dtype for output in graph_outputs),
         random_types=tuple(dict.fromkeys(random_types)),
-        low_precision=tuple(graph_path.dtypes_on_path(function.graph, inputs, graph_outputs)),
-        quantisers=tuple(graph_path.quantisers(function.graph, inputs, graph_outputs)),
+        low_precision=tuple(graph_path.dtypes_of(on_path)),
+        quantisers=tuple(graph_path.quantisers(on_path)),
         inputs=tuple(graph_inputs),
         outputs=tuple(graph_outputs),
         moving=tuple(inputs),
@@ -139,7 +140,7 @@ def trace_forward(
         held=held,
         has_effects=bool(find_written(function)),
         handles=tuple(handles(function, subject.variables)),
-        trainable=tuple(private_state.trainable_of(function)),
+        trainable=tuple(private_state.in_order_of_creation(function.graph.variables)),
         gradient_variables=tuple(graph_path.gradient_variables(function.graph, inputs, graph_outputs)),
     )
 
@@ -209,7 +210,7 @@ class GradientGraph:
     def __post_init__(self) -> None:
         """Hold draws in bodies if the forward's trace does."""
         if self.traced.held.inlined:
-            self._body_holds = BodyHolds(frozen.is_random, with_stops=False)
+            self._body_holds = BodyHolds(with_stops=False)
 
     def trace(self, build: Callable[..., Any], signature: Sequence[Any]) -> None:
         """Trace a function that calls `call_forward` and adds a gradient.
@@ -223,7 +224,7 @@ class GradientGraph:
         self.moving = self.subject.moving_tensors(self.function, self.inputs)
         override = self.subject.bound.override
         if override is not None:
-            self.missed = _require_override(self.function.graph, self.moving, self.outputs, override)
+            self.missed = _require_override(self.moving, self.outputs, override)
         if self.traced.held.draws:
             self.draws = frozen.draws_among(self.forward_ops, self.moving, self.function.inputs)
 
@@ -249,9 +250,7 @@ class GradientGraph:
         return frozen.Held(stops=tuple(stops), draws=tuple(self.draws), body_holds=body_holds)
 
 
-def _require_override(
-    graph: Any, inputs: Sequence[Any], outputs: Sequence[Any], override: Override
-) -> list[str]:
+def _require_override(inputs: Sequence[Any], outputs: Sequence[Any], override: Override) -> list[str]:
     """Require that an op between inputs and outputs carries the override.
 
     `gradient_override_map` never enters a tf.function's body. Where the op type is another one, it has no
@@ -262,7 +261,7 @@ def _require_override(
     """
     on_path = graph_path.ops_between(inputs, outputs)
     if any(private_graphs.override_of(op.node_def) == override.name for op in on_path):
-        return _find_missed(graph, inputs, outputs, override.op_types)
+        return _find_missed(inputs, outputs, override.op_types)
     types_on_path = sorted({op.type for op in on_path} - _BOOKKEEPING - CALLS)
     op_type = override.op_types[0]
     message = (
@@ -271,8 +270,8 @@ def _require_override(
     )
     inside = []
     for op in on_path:
-        if op.type in CALLS | graph_path.LOOPS_AND_BRANCHES:
-            types = {node.op for node in graph_path.inner_nodes(graph, op)}
+        if op.type in BODIES:
+            types = {node.op for node in graph_path.inner_nodes(op)}
             if types & set(override.op_types):
                 inside.append(
                     f"{op.name} ({op.type}, calls {', '.join(private_graphs.function_names(op.node_def))})"
@@ -299,9 +298,7 @@ def _require_override(
     raise CaseFailedError("override_missed", message)
 
 
-def _find_missed(
-    graph: Any, inputs: Sequence[Any], outputs: Sequence[Any], op_types: Collection[str]
-) -> list[str]:
+def _find_missed(inputs: Sequence[Any], outputs: Sequence[Any], op_types: Collection[str]) -> list[str]:
     """Return the ops of some types that backpropagation visits and that carry no override; also in bodies."""
     moving_ops = graph_path.ops_after(inputs)
     missed = []
@@ -312,9 +309,9 @@ def _find_missed(
             missed.append(op.name)
         inside: list[str] = []
         for name in private_graphs.function_names(op.node_def):
-            body = private_graphs.graph_of_function(graph, name)
+            body = private_graphs.graph_of_function(op.graph, name)
             if body is not None:
-                inside += _find_missed(body, body.inputs, body.outputs, op_types)
+                inside += _find_missed(body.inputs, body.outputs, op_types)
         names = dict.fromkeys(name.partition(" inside of ")[0] for name in inside)
         missed += [f"{name} inside of {op.name} ({op.type})" for name in names]
     return missed
@@ -506,8 +503,7 @@ class _BackwardPasses:
             note(op.inputs[input_index], shape_fault(op, input_index, gradient, chosen_inputs))
 
         def pull(flows: list[Any]) -> list[Any]:
-            pulled = gradients_of(outputs, chosen_inputs, flows, note_shape=note_shape)
-            return [dense(gradient, tensor) for gradient, tensor in zip(pulled, chosen_inputs, strict=True)]
+            return gradients_of(outputs, chosen_inputs, flows, note_shape=note_shape)
 
         with note_form_faults(note):
             gradients = _between_others(pull, flows) if self.vectorised else pull(flows)
@@ -549,8 +545,8 @@ class _BackwardPasses:
             pullbacks=pullbacks,
             joint=extract(self.joint_sources, joint) if joint else None,
             dtype_faults=self._form_faults(by_input),
-            random_types=tuple(graph_path.stateful_types(whole.graph, everything, graph.draws)),
-            own_draws=tuple(graph_path.generator_draws(whole.graph, everything, graph.forward_ops)),
+            random_types=tuple(graph_path.stateful_types(everything, graph.draws)),
+            own_draws=tuple(graph_path.generator_draws(everything, graph.forward_ops)),
             held=graph.find_held(),
             gradients_seen=dict(self.seen),
             sites=frozenset(sites),
@@ -674,7 +670,7 @@ def _faults_on_paths(
     faults: dict[int, str] = {}
     others = [
         (variable.name.partition(":")[0], handle)
-        for variable in private_state.trainable_of(function)
+        for variable in private_state.in_order_of_creation(function.graph.variables)
         if (handle := private_state.captured_handles(function).get(id(variable.handle))) is not None
     ]
     for tensor, message in malformed:
@@ -697,7 +693,4 @@ def _faults_on_paths(
 
 def _moves(start: Any, tensor: Any) -> bool:
     """Whether a tensor, or what is read from a variable's handle, moves another tensor."""
-    values = [start]
-    if start.dtype == tf.resource:
-        values = [value for op in start.consumers() for value in op.outputs]
-    return any(graph_path.leads_to(value, tensor, ()) for value in values)
+    return any(graph_path.leads_to(value, tensor, ()) for value in graph_path.values_from(start))

@@ -76,17 +76,17 @@ class BackwardEnds:
         for start, gradient in self.gradients:
             starts.append(start)
             # What reads the input is on its way. Walking all of that takes long in a model.
-            least = _coarsest_unit(graph, [op for op in start.consumers() if op in before])
+            least = _coarsest_unit([op for op in start.consumers() if op in before])
             if max(units.values(), default=0.0) > least:
-                unit = _coarsest_unit(graph, graph_path.ops_between([start], self.outputs))
+                unit = _coarsest_unit(graph_path.ops_between([start], self.outputs))
                 to_gradient = graph_path.ops_between([start], [gradient])
                 own_casts |= {op.name for op in to_gradient if units.get(op, 0.0) > unit}
-        largest_unit = _coarsest_unit(graph, graph_path.ops_between(starts, self.outputs))
+        largest_unit = _coarsest_unit(graph_path.ops_between(starts, self.outputs))
         return {"largest_unit": largest_unit, "own_casts": own_casts}
 
 
-def _coarsest_unit(graph: Any, ops: Sequence[Any]) -> float:
-    names = ("float64", *graph_path.dtypes_of(graph, ops))
+def _coarsest_unit(ops: Sequence[Any]) -> float:
+    names = ("float64", *graph_path.dtypes_of(ops))
     return max(precision_of(name).unit_roundoff for name in names)
 
 
@@ -149,7 +149,7 @@ class Twin(Rewritten):
 
         def find() -> tuple[set[str], set[str]]:
             ops = graph_path.ops_between(starts, ends)
-            called = {name for op in ops for name in graph_path.functions_called(self.graph, op)}
+            called = {name for op in ops for name in graph_path.functions_called(op)}
             return {op.name for op in ops}, called
 
         names, called = self._between.of(find, *starts, None, *ends)

@@ -21,7 +21,8 @@ import tensorflow as tf
 from tensorflow.core.framework import node_def_pb2
 
 from gradcheck_cli.numerics.precision import precision_of
-from gradcheck_cli.tensorflow_backend.graph_path import NUMPY_CALLS, inner_nodes
+from gradcheck_cli.tensorflow_backend.graph_path import types_of
+from gradcheck_cli.tensorflow_backend.op_types import NUMPY_CALLS
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.private.private_graphs import whole_graph
 from gradcheck_cli.tensorflow_backend.traces.tracing import ForwardTrace, VjpTrace
@@ -299,13 +300,11 @@ _MOST_NODES = 2_000
 def can_be_perturbed(trace: ForwardTrace | VjpTrace) -> bool:
     """Whether a trace can be perturbed: it is no model's, holds nothing in bodies, and calls no Python."""
     graph = whole_graph(trace.whole.function if isinstance(trace, VjpTrace) else trace.function)
-    types = {op.type for op in graph.get_operations()}
-    inner = {node.op for op in graph.get_operations() for node in inner_nodes(graph, op)}
+    ops = graph.get_operations()
     return (
-        len(graph.get_operations()) <= _MOST_NODES
+        len(ops) <= _MOST_NODES
         and trace.held.body_holds is None
-        and _FRAMES.isdisjoint(types)
-        and set(NUMPY_CALLS).isdisjoint(types | inner)
+        and (_FRAMES | NUMPY_CALLS).isdisjoint(types_of(ops))
     )
 
 

@@ -15,9 +15,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2, node_def_pb2
 
-from gradcheck_cli.tensorflow_backend.graph_path import called_by
+from gradcheck_cli.tensorflow_backend.graph_path import nodes_before
 from gradcheck_cli.tensorflow_backend.private import private_graphs
-from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 from gradcheck_cli.tensorflow_backend.traces.frozen import Held
 from gradcheck_cli.tensorflow_backend.traces.tracing import ForwardTrace, Pullback, VjpTrace
 
@@ -170,9 +169,11 @@ class Rewritten:
     ) -> None:
         graph_def, nodes = rewriting.graph_def, rewriting.body.nodes
         if wanted is not None:
-            nodes = _needed(nodes, wanted)
+            needed = nodes_before(wanted, {node.name: node for node in nodes})
+            nodes = [node for node in nodes if node.name in needed]
         _set(graph_def.node, nodes)
-        called = called_by({**rewriting.library, **rewriting.copies}, nodes)
+        library = {**rewriting.library, **rewriting.copies}
+        called = private_graphs.functions_called(nodes, library.get)
         originals = {name: rewriting.library[name] for name in called if name in rewriting.library}
         functions = originals | rewriting.copies
         _set(graph_def.library.function, functions.values())
@@ -197,7 +198,7 @@ class Rewritten:
 
     def part(self, feeds: Iterable[Any], fetches: Iterable[Any]) -> Any:
         """Return a part of the copy as a function, by tensors of the traced graph."""
-        return subgraph_function(self, self.tensors(feeds), self.tensors(fetches))
+        return private_graphs.subgraph_function(self, self.tensors(feeds), self.tensors(fetches))
 
     def function(self, original: Any) -> Any:
         """Return the form of a function that was made from the traced graph or a part of it."""
@@ -237,16 +238,3 @@ class Rewritten:
 def feeds_of(function: Any) -> list[Any]:
     """Return the tensors that a function of a part of a graph takes, without its captures."""
     return list(function.inputs[: len(function.inputs) - len(function.captured_inputs)])
-
-
-def _needed(nodes: Sequence[Any], wanted: Iterable[str]) -> list[Any]:
-    """Return the nodes that some tensors depend on."""
-    by_name = {node.name: node for node in nodes}
-    needed: set[str] = set()
-    waiting = [*wanted]
-    while waiting:
-        name = waiting.pop().removeprefix("^").partition(":")[0]
-        if name in by_name and name not in needed:
-            needed.add(name)
-            waiting += by_name[name].input
-    return [node for node in nodes if node.name in needed]

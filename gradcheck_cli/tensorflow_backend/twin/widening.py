@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from gradcheck_cli.numerics.precision import precision_of
 from gradcheck_cli.tensorflow_backend.dtypes import REFERENCE, as_list
-from gradcheck_cli.tensorflow_backend.graph_path import NUMPY_CALLS
+from gradcheck_cli.tensorflow_backend.op_types import NUMPY_CALLS
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.twin.rewriting import Body, Rewriting, arguments_of, make_node
 

@@ -24,12 +24,7 @@ TEXT = "specs/losses/huber.yaml huber_loss wide and tall"
         ("(tanh or huber) and not wide", False),
         ("huber and not (tanh or small)", True),
         ("not tanh and not small", True),
-        ("'wide and tall'", True),
-        ('"wide and small"', False),
-        ("'and'", True),
-        ("'or'", False),
         ("huber-loss", False),
-        ("''", True),  # part of every text
         ("notable", False),  # a word of its own, no `not`
         ("  huber  ", True),
     ],
@@ -48,7 +43,6 @@ def test_expressions(expression, holds):
         ("(a", "expected 'and', 'or' or ')', but got the end"),
         ("a)", "expected 'and', 'or' or the end, but got ')' (character 2)"),
         ("()", "expected a name, 'not' or '(', but got ')' (character 2)"),
-        ("a and 'b", 'a quote is never closed: "\'b"'),
         ("not " * 200 + "a", "must not go deeper than 50 levels of 'not' and brackets"),
         ("(" * 100_000, "must not go deeper than 50 levels of 'not' and brackets"),
     ],

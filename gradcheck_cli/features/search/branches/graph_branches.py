@@ -16,8 +16,16 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend.frames import place_of_branch
-from gradcheck_cli.tensorflow_backend.graph_view import BODIES, WholeGraph, ops_inside
-from gradcheck_cli.tensorflow_backend.kinks import COMPARISONS, CONDITION, ROUNDS, SIDES, TRUTH, Sides
+from gradcheck_cli.tensorflow_backend.graph_view import WholeGraph, ops_inside
+from gradcheck_cli.tensorflow_backend.op_types import (
+    BODIES,
+    COMPARISONS,
+    CONDITION,
+    ROUNDS,
+    SIDES,
+    TRUTH,
+    Sides,
+)
 
 Array = np.ndarray[Any, Any]
 Key = tuple[str, str, str]  # of a branch: its condition, place and part

@@ -25,7 +25,7 @@ from gradcheck_cli.features.search.branches.python_branches import constants_in,
 from gradcheck_cli.features.search.mixed_points import FreeInputs
 from gradcheck_cli.gate import Branch
 from gradcheck_cli.tensorflow_backend.graph_view import WholeGraph
-from gradcheck_cli.tensorflow_backend.kinks import ROUNDS
+from gradcheck_cli.tensorflow_backend.op_types import ROUNDS
 
 Array = np.ndarray[Any, Any]
 Points = Mapping[int, Array]  # input number -> (B, *shape); other inputs stay at the base point

@@ -19,7 +19,7 @@ from typing import Any
 
 from gradcheck_cli.features.search.branches.graph_branches import Key, Side, shorten
 from gradcheck_cli.plain_files import is_users, short_path
-from gradcheck_cli.tensorflow_backend.kinks import TRUTH
+from gradcheck_cli.tensorflow_backend.op_types import TRUTH
 
 _RAISED = ("raised", "not raised")
 
