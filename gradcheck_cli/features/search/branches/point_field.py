@@ -48,6 +48,7 @@ _SCREENED = 2e-5  # of a one-sided difference, which is off by about a step: bel
 FINER = 16.0  # the factor by which the shorter of two steps is smaller
 _DIRECTIONS = 4  # in which a function is looked at for kinks, half of them along tiny components alone
 _SMOOTH = 1.75  # the power of the step, between those of abs(x) ** 1.5 and of a smooth function
+_SCALES = STEP, 1e-12, 1e-17  # steps, as STEP is: those of a guard in the forward, such as 1e-20 in a root
 _GROWS = 1e-3  # of a slope: far above what a step of 1e-5 does to that of a smooth function
 _TINY = 1e-2  # of a spread: components below it are moved alone, as they are drowned by others
 _LARGEST = 2**22  # elements fetched at all points of one call together: 32 MiB
@@ -339,28 +340,37 @@ def is_smooth(op: Operation, points: Mapping[int, Array], free: FreeInputs) -> A
 
     Where a function is smooth, the difference of both sides' changes falls with the step's square. It falls
     with its power of 1.5 beside `abs(x) ** 1.5`, and with the step itself at a kink. That of odd functions is
-    0, but the slope grows where it is infinite, as beside `cbrt(x)`.
+    0, but the slope grows where it is infinite, as beside `cbrt(x)`. What looks like a kink may be smooth for
+    a tiny step, if it is seen to change there: `sqrt(x * x + 1e-30)` at 0.
     """
     vectors = free.pack(points)
     smooth = np.ones(len(vectors), bool)
     for way in range(_DIRECTIONS):
         ways = np.full(len(vectors), way)
-        moves = STEP * _draw_moves(vectors, free.spreads, np.random.default_rng(way), ways)
-        moves = np.where(free.clip(vectors + moves) == vectors + moves, moves, -moves)
-        # At the end of a range, the function is looked at from there on.
-        is_end = (free.clip(vectors - moves) != vectors - moves).any(axis=1, keepdims=True)
-        long, short = (
-            [op.evaluate(free.unpack(vectors + (is_end + way) * size, points)) for way in (0, 1, -1)]
-            for size in (moves, moves / FINER)
-        )
-        for index in _differentiable_outputs(op):
+        regular = [np.zeros(1, bool) for _ in _differentiable_outputs(op)]
+        for scale in _SCALES:
+            moves = scale * _draw_moves(vectors, free.spreads, np.random.default_rng(way), ways)
+            moves = np.where(free.clip(vectors + moves) == vectors + moves, moves, -moves)
+            # At the end of a range, the function is looked at from there on.
+            is_end = (free.clip(vectors - moves) != vectors - moves).any(axis=1, keepdims=True)
+            long, short = (
+                [op.evaluate(free.unpack(vectors + (is_end + way) * size, points)) for way in (0, 1, -1)]
+                for size in (moves, moves / FINER)
+            )
             with np.errstate(all="ignore"):
-                is_regular = _is_regular(*([value[index] for value in values] for values in (long, short)))
-                smooth &= _rows(is_regular).all(axis=1)
+                regular = [
+                    own | _is_regular(*sides, must_change=scale < STEP)
+                    for own, index in zip(regular, _differentiable_outputs(op), strict=True)
+                    for sides in [[[value[index] for value in values] for values in (long, short)]]
+                ]
+            if all(own.all() for own in regular):
+                break
+        for own in regular:
+            smooth &= _rows(own).all(axis=1)
     return smooth
 
 
-def _is_regular(long: Sequence[Array], short: Sequence[Array]) -> Array:
+def _is_regular(long: Sequence[Array], short: Sequence[Array], *, must_change: bool) -> Array:
     """Whether values at, ahead of and behind a point are those of a smooth function, for two steps."""
     noise = _ROUNDINGS * sum(np.abs(value) for value in long)
     bends, changes = (
@@ -370,6 +380,7 @@ def _is_regular(long: Sequence[Array], short: Sequence[Array]) -> Array:
     return np.asarray(
         (bends[1] <= bends[0] / FINER**_SMOOTH + noise)
         & (FINER * changes[1] <= (1 + _GROWS) * changes[0] + FINER * noise)
+        & ((np.abs(long[1] - long[0]) > noise) | (not must_change))
     )
 
 
