@@ -167,6 +167,14 @@ def of_float32(x):
     return tf.sin(narrow), lambda u: u * tf.cos(narrow)
 
 @tf.custom_gradient
+def leaky(x):  # in float64 its forward runs, and its gradient's 1.0 is of float32
+    return tf.maximum(x, 0.1 * x), lambda u: u * tf.where(x > 0, 1.0, tf.constant(0.1, x.dtype))
+
+class Leaky(keras.layers.Layer):
+    def call(self, x):
+        return leaky(x)
+
+@tf.custom_gradient
 def lacks_a_transpose(a):
     return tf.linalg.logdet(a @ tf.transpose(a)) / 2, lambda u: u * tf.linalg.inv(a)
 
@@ -234,6 +242,8 @@ def drafted(project, monkeypatch):
         ("blurred", {"attrs": {"weights": [1, 2]}, "inputs": {"x": {"shape": [3]}}}),
         ("poisson", {"inputs": {"rate": POSITIVE, "counts": {"dtype": "float64", "value": [1, 1, 2]}}}),
         ("norm_of_quaternion", {"inputs": {"q": {"shape": [4]}}}),
+        ("leaky", {"inputs": {"x": {"shape": [3], "dtype": "float32"}}}),
+        ("Leaky", {"build": {"dtype": "float32"}}),
         ("only_single", {"inputs": {"x": {"shape": [3], "dtype": "float32"}}}),
     ],
 )

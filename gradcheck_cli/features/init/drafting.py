@@ -168,6 +168,8 @@ def _of_function(target: str, tryer: Tryer, *, is_numpy: bool = False) -> Drafte
     decided = _find_decided(drafts, tryer)
     if decided is None:
         return Drafted(tryer.first or described, None, tryer.why_not)
+    if "float32" in decided.error.message:
+        decided = _narrow(decided, tryer)
     if decided.is_right:
         other = _find_decided(_broadcast(decided.draft), tryer, is_bonus=True) or decided
         return other if other.is_right else _ask(other, decided)
@@ -187,6 +189,18 @@ def _of_op_type(op_type: str, tryer: Tryer) -> Drafted:
     ]
     decided = None if why_not else _find_decided(tryer.try_all(rounds), tryer)
     return decided or Drafted(tryer.first or drafts[0], None, why_not or tryer.why_not)
+
+
+def _narrow(drafted: Drafted, tryer: Tryer) -> Drafted:
+    """Return a draft in float32 if that runs: the gradient has numbers of this dtype, the forward none."""
+    draft = drafted.draft.with_says(
+        lambda says: {**says, "dtype": "float32"}, only=lambda made: made.is_shaped
+    )
+    keys = dict(draft.keys)
+    if "dtype" in keys.get("build", {}):  # a layer's, as it is drafted
+        keys["build"] = {**keys["build"], "dtype": "float32"}
+    narrow = _try(replace(draft, keys=keys), tryer)
+    return narrow if narrow.runs else drafted
 
 
 def _broadcast(draft: Draft) -> Iterator[Draft]:
