@@ -53,6 +53,35 @@ def mod_as_first_published(x, y):
     return z
 
 
+def _spike(x):
+    remainder = x % 1
+    return remainder if remainder <= 0.5 else 0  # noqa: PLR2004 (as published)
+
+
+def _spike_slope(x):
+    return 1 if x % 1 <= 0.5 else 0  # noqa: PLR2004 (as published)
+
+
+def _spike_grad(op, grad):
+    slope = np.vectorize(_spike_slope, otypes=[np.float32])
+    return grad * tf.py_func(slope, [op.inputs[0]], [tf.float32], stateful=False)[0]
+
+
+def spikes(x):
+    """Apply an activation of NumPy numbers, one by one, with the dtype of its values stated."""
+    (y,) = py_func(np.vectorize(_spike, otypes=[np.float32]), [x], [tf.float32], grad=_spike_grad)
+    y.set_shape(x.get_shape())
+    return y
+
+
+def spikes_as_published(x):
+    """Return the same as it is often copied: np.vectorize takes the dtype of the first value for all."""
+    every = np.vectorize(_spike)
+    (y,) = py_func(lambda x: every(x).astype(np.float32), [x], [tf.float32], grad=_spike_grad)
+    y.set_shape(x.get_shape())
+    return y
+
+
 # A Defun whose gradient is a Defun.
 @function.Defun(tf.float32, tf.float32)
 def norm_grad(x, dy):

@@ -58,6 +58,7 @@ GREEN = [
     ("stop_gradient", "default"),
     ("v1_binarize", "default"),
     ("v1_mod", "default"),
+    ("v1_spikes", "default"),
     ("v1_norm", "default"),
     ("v1_dense", "default"),
     ("v1_repeated", "default"),
