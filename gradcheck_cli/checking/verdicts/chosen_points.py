@@ -26,20 +26,17 @@ def failed_checks(at_point: Findings, at_samples: Findings) -> dict[str, CheckRe
     rounding is left.
     """
     told = {check.name for check in at_samples.checks if check.status is Status.MISMATCHED}
-    largest = {
-        label: _largest([np.abs(sample.analytic) for sample in judged.samples])
-        for label, judged in at_point.judged.items()
-    }
-    rounded = tuple(
-        f"{label} "
-        for label, size in largest.items()
-        if not _counted(label, at_samples)[0] < size < _counted(label, at_samples)[1]
-    )
+    rounded = []
+    for label, judged in at_point.judged.items():
+        least, most = _counted(label, at_samples)
+        if not least < _largest([np.abs(sample.analytic) for sample in judged.samples]) < most:
+            rounded.append(f"{label} ")
     failed = [check for check in at_point.checks if check.status is Status.MISMATCHED]
     return {
         check.name: check
         for check in failed
-        if check.name not in told and not (check.name == "linearity" and check.message.startswith(rounded))
+        if check.name not in told
+        and not (check.name == "linearity" and check.message.startswith(tuple(rounded)))
     }
 
 
@@ -84,7 +81,7 @@ def are_at_pole(pairs: Mapping[str, PairResult], at_samples: Findings) -> bool:
 
 
 def _counted(label: str, at_samples: Findings) -> tuple[float, float]:
-    """Return the sizes between which a slope of a pair counts, as do those at the sample points beside it."""
+    """Return between which sizes a slope counts: beside a larger one, those at the sample points don't."""
     judged = at_samples.judged.get(label)
     if judged is None:
         return _UNDERFLOWS, np.inf

@@ -194,7 +194,7 @@ def _of_op_type(op_type: str, tryer: Tryer) -> Drafted:
 def _narrow(drafted: Drafted, tryer: Tryer) -> Drafted:
     """Return a draft in float32 if that runs: the gradient has numbers of this dtype, the forward none."""
     draft = drafted.draft.with_says(
-        lambda says: {**says, "dtype": "float32"}, only=lambda made: made.is_shaped
+        lambda says: {"dtype": "float32", **says}, only=lambda made: made.is_shaped
     )
     keys = dict(draft.keys)
     if "dtype" in keys.get("build", {}):  # a layer's, as it is drafted

@@ -386,7 +386,9 @@ class Exploration:
         arguments = {index: self.wrong.point[index] for index in self.mixed.moving}
         point, question = describe_point(case, self.base, arguments), self.wrong.question
         if not (question or self.is_search):
-            question = self.mixed.describe_range(self.wrong.point, self.base if self.wrong.is_alone else ())
+            question = self.mixed.describe_range(self.wrong.point)
+            if self.wrong.is_alone and not question:
+                question = self.mixed.describe_nearness(self.wrong.point, self.base)
         if question:
             share = max((pair.relative_error or 0.0 for pair in wrong.values()), default=0.0)
             off = f"off by {100 * share:.3g} %" if share else "wrong"

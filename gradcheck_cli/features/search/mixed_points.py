@@ -279,46 +279,57 @@ class MixedPoints:
         reach = _STATED * self.free.spreads
         return self.free.clip(np.clip(vectors, self.free.middles - reach, self.free.middles + reach))
 
-    def describe_range(self, point: Mapping[int, Array], base: Sequence[Array] = ()) -> str:
+    def describe_range(self, point: Mapping[int, Array]) -> str:
         """Ask about the range of the input that lies farthest beyond what the spec says; empty if none does.
 
-        A special value lies beyond nothing, nor does its neighbour by a rounding. What is wrong at this
-        point alone lies nearer to one, or to another element, than draws come.
+        A special value lies beyond nothing, nor does its neighbour by a rounding.
+        """
+        farthest, size, name = _STATED, 0.0, ""
+        for part in self.free.parts:
+            values = Space({part.index: part.info}).pack_one(point)
+            distances = np.where(self._are_special(values), 0.0, np.abs(values - part.middle) / part.spread)
+            if not part.is_stated and distances.max() > farthest:
+                farthest, at = distances.max(), distances.argmax()
+                size, name = float(np.abs(values[at])), part.info.name
+        if not name:
+            return ""
+        digit = 10.0 ** math.floor(math.log10(size))
+        bound = f"{math.ceil(size / digit) * digit:g}"
+        return (
+            f"If {name} goes that far, say so (`uniform: {{low: -{bound}, high: {bound}}}`): then it is "
+            "a mismatch. If not, say how far it goes: then nobody looks beyond."
+        )
+
+    def describe_nearness(self, point: Mapping[int, Array], base: Sequence[Array]) -> str:
+        """Ask whether an input comes as near to a special value, or to another element, as at a point.
+
+        Draws hardly do, since the gradient is wrong at this point alone. Nothing is asked where a spec states
+        the range, nor at a special value, unless others are tiny with it.
 
         Args:
             point: the values of all inputs.
-            base: those at the sample point; none if values beside the point are wrong, too.
+            base: those at the sample point, which nothing is asked about.
         """
-        farthest, size, name, near = _STATED, 0.0, "", ""
-        is_special_point = np.bool_(self.describe_specials(point))
+        at_special = self.describe_specials(point)
         for part in self.free.parts:
-            if part.is_stated:
-                continue
             space = Space({part.index: part.info})
             values = space.pack_one(point)
-            is_special = np.isclose(values[:, None], self.specials, rtol=_ROUNDING, atol=0).any(axis=1)
-            distances = np.where(is_special, 0.0, np.abs(values - part.middle) / part.spread)
-            if distances.max() > farthest:
-                farthest, at = distances.max(), distances.argmax()
-                size, name = float(np.abs(values[at])), part.info.name
-            if base:
-                is_chosen = ~is_special & (values != space.pack_one({part.index: base[part.index]}))
-                is_near = (
-                    is_chosen & (np.abs(values) < CLOSE * part.spread) if is_special_point else is_chosen
-                )
-                near = part.info.name if is_near.any() else near
-        if name:
-            digit = 10.0 ** math.floor(math.log10(size))
-            bound = f"{math.ceil(size / digit) * digit:g}"
-            return (
-                f"If {name} goes that far, say so (`uniform: {{low: -{bound}, high: {bound}}}`): then it is "
-                "a mismatch. If not, say how far it goes: then nobody looks beyond."
+            is_chosen = ~self._are_special(values) & (
+                values != space.pack_one({part.index: base[part.index]})
             )
-        return near and (
-            "It is right again beside this point: draws hardly come so near to a value as 0, or to each "
-            f"other. If {near} does, give a case of its own such a `value`: then it is a mismatch. If not, "
-            "keep it away (`away_from: [0]`, `min_gap: 0.01`): then nobody looks."
-        )
+            if at_special:
+                is_chosen &= np.abs(values) < CLOSE * part.spread
+            if is_chosen.any() and not part.is_stated:
+                return (
+                    "It is right again beside this point: draws hardly come so near to a value as 0, or to "
+                    f"each other. If {part.info.name} does, give a case of its own such a `value`: then it "
+                    "is a mismatch. If not, keep it away from them (`away_from: [0]`, `min_gap: 0.01`)."
+                )
+        return ""
+
+    def _are_special(self, values: Array) -> Array:
+        """Whether each of some values, (size,), is special, or a rounding away from that."""
+        return np.asarray(np.isclose(values[:, None], self.specials, rtol=_ROUNDING, atol=0).any(axis=1))
 
     def describe_specials(self, point: Mapping[int, Array]) -> str:
         """Return what is special about a point, such as `x[2] == 0`; empty if nothing is."""
@@ -533,4 +544,5 @@ def _sharpen(stack: Array, generator: np.random.Generator, drawn: int) -> Array:
     moved /= moved.sum(axis=-1, keepdims=True)
     is_most = np.arange(stack.shape[-1]) == generator.integers(stack.shape[-1], size=(count, *ones))
     moved = is_most + shares.reshape(-1, *ones) * (moved - is_most)
+    # A little of an even distribution: no probability is nearer to 0, and the sum stays.
     return np.concatenate([stack[:drawn], moved + _NEAREST * (1 - stack.shape[-1] * moved)])

@@ -48,7 +48,7 @@ _SCREENED = 2e-5  # of a one-sided difference, which is off by about a step: bel
 FINER = 16.0  # the factor by which the shorter of two steps is smaller
 _DIRECTIONS = 4  # in which a function is looked at for kinks, half of them along tiny components alone
 _SMOOTH = 1.75  # the power of the step, between those of abs(x) ** 1.5 and of a smooth function
-_SCALES = STEP, 1e-12, 1e-17  # steps, as STEP is: those of a guard in the forward, such as 1e-20 in a root
+_TINY_STEPS = 1e-12, 1e-17  # below the width of a guard in the forward, such as 1e-20 in a root
 _GROWS = 1e-3  # of a slope: far above what a step of 1e-5 does to that of a smooth function
 _TINY = 1e-2  # of a spread: components below it are moved alone, as they are drowned by others
 _LARGEST = 2**22  # elements fetched at all points of one call together: 32 MiB
@@ -347,27 +347,35 @@ def is_smooth(op: Operation, points: Mapping[int, Array], free: FreeInputs) -> A
     smooth = np.ones(len(vectors), bool)
     for way in range(_DIRECTIONS):
         ways = np.full(len(vectors), way)
-        regular = [np.zeros(1, bool) for _ in _differentiable_outputs(op)]
-        for scale in _SCALES:
-            moves = scale * _draw_moves(vectors, free.spreads, np.random.default_rng(way), ways)
-            moves = np.where(free.clip(vectors + moves) == vectors + moves, moves, -moves)
-            # At the end of a range, the function is looked at from there on.
-            is_end = (free.clip(vectors - moves) != vectors - moves).any(axis=1, keepdims=True)
-            long, short = (
-                [op.evaluate(free.unpack(vectors + (is_end + way) * size, points)) for way in (0, 1, -1)]
-                for size in (moves, moves / FINER)
-            )
-            with np.errstate(all="ignore"):
-                regular = [
-                    own | _is_regular(*sides, must_change=scale < STEP)
-                    for own, index in zip(regular, _differentiable_outputs(op), strict=True)
-                    for sides in [[[value[index] for value in values] for values in (long, short)]]
-                ]
-            if all(own.all() for own in regular):
-                break
+        moves = _draw_moves(vectors, free.spreads, np.random.default_rng(way), ways)
+        regular = _are_regular(op, points, free, STEP * moves)
+        for step in () if all(own.all() for own in regular) else _TINY_STEPS:
+            tiny = _are_regular(op, points, free, step * moves, must_change=True)
+            regular = [own | other for own, other in zip(regular, tiny, strict=True)]
         for own in regular:
             smooth &= _rows(own).all(axis=1)
     return smooth
+
+
+def _are_regular(
+    op: Operation, points: Mapping[int, Array], free: FreeInputs, moves: Array, *, must_change: bool = False
+) -> list[Array]:
+    """Return for each output whether it is regular along some moves, (B, *shape); see `_is_regular`."""
+    vectors = free.pack(points)
+    moves = np.where(free.clip(vectors + moves) == vectors + moves, moves, -moves)
+    # At the end of a range, the function is looked at from there on.
+    is_end = (free.clip(vectors - moves) != vectors - moves).any(axis=1, keepdims=True)
+    long, short = (
+        [op.evaluate(free.unpack(vectors + (is_end + way) * size, points)) for way in (0, 1, -1)]
+        for size in (moves, moves / FINER)
+    )
+    with np.errstate(all="ignore"):
+        return [
+            _is_regular(
+                *([value[index] for value in values] for values in (long, short)), must_change=must_change
+            )
+            for index in _differentiable_outputs(op)
+        ]
 
 
 def _is_regular(long: Sequence[Array], short: Sequence[Array], *, must_change: bool) -> Array:
