@@ -230,7 +230,7 @@ def run_and_print(  # noqa: PLR0913 (as `run_in_workers`)
         mark: marks what doesn't count in a result, before it is printed.
         is_shard: whether other cases run elsewhere.
     """
-    from gradcheck_cli.running.run_loop import Listener, run_in_workers
+    from gradcheck_cli.running.run_loop import run_in_workers
 
     console = console_for(sys.stdout)
     # A forward that prints would break JSON results, or print between rows, so it prints to stderr.
@@ -242,9 +242,14 @@ def run_and_print(  # noqa: PLR0913 (as `run_in_workers`)
                 with bar.paused():
                     print_lines(lines, console)
 
-        listener = Listener(bar.show_case, bar.show_case, on_case)
         report = run_in_workers(
-            workers, cases, listener=listener, stopper=stopper, mark=mark, is_shard=is_shard
+            workers,
+            cases,
+            on_progress=bar.show_case,
+            on_case=on_case,
+            stopper=stopper,
+            mark=mark,
+            is_shard=is_shard,
         )
     if warning := version_warning(report.tensorflow_version):
         click.echo(warning, err=True)

@@ -34,7 +34,6 @@ from gradcheck_cli.running.run_loop import (
     Ended,
     Event,
     Progressed,
-    Started,
     failed_case,
     is_about_memory,
 )
@@ -277,7 +276,7 @@ class _Fork:
         self._seconds = (timeout if own is None else own) + first.case.wanted.search
         self._deadline = self._began + self._seconds
         self._times = limits.times_of(self.pid)
-        return Started(first.index)
+        return Progressed(first.index)
 
     def _end(self, result: CaseResult, printed: int, *, was_cut: bool) -> Ended:
         """Return the end of the running case, with what it has printed."""

@@ -30,7 +30,7 @@ from gradcheck_cli.results import (
     Status,
     case_status,
 )
-from gradcheck_cli.running.run_loop import Ended, Event, Started, Workers, blank_result, is_about_memory
+from gradcheck_cli.running.run_loop import Ended, Event, Progressed, Workers, blank_result, is_about_memory
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.words import ON_REQUEST
 from gradcheck_cli.visible import shorten
@@ -58,7 +58,7 @@ class InProcess(Workers):
         """Run cases in order; see `Workers.run`."""
         self.tensorflow_version = start_tensorflow(threads=self._threads)
         for index, case in enumerate(cases):
-            yield Started(index)
+            yield Progressed(index)
             yield Ended(index, run_case(case))
 
 

@@ -346,6 +346,11 @@ class Case:
         return self.full_op or self.op, self.name, self.dtype
 
     @property
+    def mode_key(self) -> tuple[str, str, str, str]:
+        """What identifies it in one of its modes; see `CaseResult.mode_key`."""
+        return *self.key, self.mode
+
+    @property
     def file(self) -> str:
         """The file of its spec."""
         return self.origin.path

@@ -34,7 +34,7 @@ from gradcheck_cli.results import CaseResult, FilesRead
 from gradcheck_cli.running.find_modules import file_of, find, parse_file
 from gradcheck_cli.running.limits import Limits, default_memory, format_size
 from gradcheck_cli.running.local_workers import CodePlace, LocalWorkers
-from gradcheck_cli.running.run_loop import Ended, Started
+from gradcheck_cli.running.run_loop import Ended, Progressed
 from gradcheck_cli.serial import map_texts
 from gradcheck_cli.spec.case import Argument, Case, InputSpec
 
@@ -300,7 +300,7 @@ def _check(worker: Worker, order: DocumentOrder, archive: bytes) -> Answer:
     is_done = False
     try:
         for event in workers.run([relocate(case, root) for case in order.cases], place=place):
-            if isinstance(event, Started):
+            if isinstance(event, Progressed) and event.share is None:
                 report_start(worker, order, {"case": event.index, "name": str(worker.name)})
             elif isinstance(event, Ended):
                 results[event.index] = _name_files(event.result, root)

@@ -39,7 +39,7 @@ from gradcheck_cli.running.run_loop import (
     Ended,
     Event,
     Noted,
-    Started,
+    Progressed,
     Waited,
     Workers,
     WorkersLostError,
@@ -450,7 +450,7 @@ class DaskWorkers(Workers):
         if "case" in message:
             numbered_case = document.cases[message["case"]]
             self._running[document.index] = time.monotonic(), f"{numbered_case.case.op} on {message['name']}"
-            yield Started(numbered_case.index)
+            yield Progressed(numbered_case.index)
             return
         document.begun.append(f"{message['name']} on {message['host']}")
         document.runs_on = message["worker"]

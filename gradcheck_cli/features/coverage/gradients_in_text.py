@@ -89,17 +89,14 @@ def read_package(name: str, folders: Sequence[str]) -> Package:
         file = file_of(find(module, folders))
         if file is not None and file.suffix == ".py":
             paths[module] = file
-    finds: list[GradientInText] = []
-    unreadable = []
-    for module, file in paths.items():
-        if not _may_hold_gradients(file):
-            continue
-        tree = parse_file(file)
-        if tree is None:
-            unreadable.append(module)
-        else:
-            finds += find_gradients(tree, module, short_path(str(file)))
     files = {module: short_path(str(file)) for module, file in paths.items()}
+    finds: list[GradientInText] = []
+    unreadable: list[str] = []
+    for module, file in paths.items():
+        if _may_hold_gradients(file):
+            tree = parse_file(file)
+            unreadable += [module] if tree is None else []
+            finds += [] if tree is None else find_gradients(tree, module, files[module])
     return Package(name, files, paths, tuple(finds), tuple(unreadable))
 
 

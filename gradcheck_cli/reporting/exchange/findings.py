@@ -97,7 +97,7 @@ def findings_of(report: Report) -> tuple[Finding, ...]:
     unchecked = {id(case) for case in find_unchecked(report.cases, is_part=report.shard is not None)}
     for case in report.cases:
         findings += _findings_of_case(case, report, strict=report.policy.strict or id(case) in unchecked)
-    cases = {(*case.key, case.mode): case for case in report.cases}
+    cases = {case.mode_key: case for case in report.cases}
     findings += [_finding_of_change(finding, cases.get(finding.key[:4])) for finding in report.baseline]
     findings += _findings_of_coverage(report)
     unchecked_texts = list(report.unchecked)
@@ -171,7 +171,7 @@ def summarize_specs(report: Report, findings: Sequence[Finding]) -> list[SpecSum
 
 def name_of(case: CaseResult) -> str:
     """Return `op · case · dtype · mode`, without default values."""
-    return join_name(*case.key, case.mode)
+    return join_name(*case.mode_key)
 
 
 def placed_name_of(case: CaseResult) -> str:
