@@ -309,7 +309,8 @@ class _Fork:
                 os.kill(self.pid, limits.DUMP_SIGNAL)
             self._kill_at = now + _DUMPING
         elif self._output.size > _MOST_OUTPUT:
-            self._given_up = error_of_output(_MOST_OUTPUT)
+            most = limits.format_size(_MOST_OUTPUT)
+            self._given_up = CaseError("crash", f"printed more than {most}, and was ended. Print less.")
             self._kill_at = now
 
     def _has_waited(self, now: float) -> bool:
@@ -432,11 +433,6 @@ def error_of_timeout(seconds: float, stacks: str) -> CaseError:
         "--timeout), or make the inputs smaller.",
         user_frames(stacks),
     )
-
-
-def error_of_output(limit: int) -> CaseError:
-    """Return the error of a case that printed too much."""
-    return CaseError("crash", f"printed more than {limits.format_size(limit)}, and was ended. Print less.")
 
 
 def error_of_exit(code: int, output: Iterable[str], stacks: str, *, for_memory: bool) -> CaseError:

@@ -28,7 +28,6 @@ from gradcheck_cli.spec.case import (
     Case,
     CodeUnderTest,
     Expectations,
-    InputSpec,
     Judging,
     Origin,
     OutputSpec,
@@ -409,7 +408,15 @@ def read_cases(op: Written, cases: Sequence[Written], heading: _Heading) -> list
         return []
     cases = [case for case in cases if case.entries]
     has_default = any(case.data.get("name") == DEFAULT_CASE for case in cases)
-    is_template = has_default or (bool(cases) and any(map(_lacks_shape, _tensors(base.model))))
+    is_template = has_default or (
+        bool(cases)
+        and any(
+            model.shape is None
+            and model.ragged is None
+            and not any(GENERATORS[kind].is_fixed for kind in model.sources)
+            for model in _tensors(base.model)
+        )
+    )
     read = [] if is_template else [(base, DEFAULT_CASE)]
     names: dict[str, Written] = {}
     for case in cases:
@@ -437,11 +444,6 @@ def _validate(heading: _Heading, node: Written) -> _Merged | None:
 
 def _tensors(model: OpModel) -> list[InputModel]:
     return [leaf for tensors in (model.inputs or {}).values() for leaf in leaves_of(tensors)]
-
-
-def _lacks_shape(model: InputModel) -> bool:
-    has_own = any(GENERATORS[kind].is_fixed for kind in model.sources)
-    return model.shape is None and model.ragged is None and not has_own
 
 
 def _read_variants(merged: _Merged, name: str) -> list[Case]:
@@ -530,7 +532,10 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
             binding=binding_of(model),
             gradient=read_function(model, "gradient"),
             variables=True if isinstance(model.variables, dict) else model.variables,
-            variable_rules=_read_variable_rules(node, model),
+            variable_rules=tuple(
+                VariableRule(glob, **read_moving(node.at("variables", glob), rule))
+                for glob, rule in (model.variables if isinstance(model.variables, dict) else {}).items()
+            ),
             covers=tuple(dict.fromkeys(model.covers or ())),
         ),
         reference=Reference(reference, model.reference_forward, model.implicit) if reference else None,
@@ -544,7 +549,12 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
         judging=fill(
             Judging,
             model,
-            samples=_count_samples(model, tensors),
+            # Few values of an input are all tested, unless a number of samples is stated.
+            samples=max(
+                model.samples,
+                *(len(few_values(tensor)) for tensor in tensors if "samples" not in model.model_fields_set),
+                0,
+            ),
             tolerance=fill(StatedTolerance, model.tolerance),
             power=fill(Power, model.power),
             checks_off=frozenset(name for name, is_on in model.checks or ChecksModel() if not is_on),
@@ -559,13 +569,6 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
     return case
 
 
-def _read_variable_rules(node: Written, model: OpModel) -> tuple[VariableRule, ...]:
-    """Return what is said of variables by name; faults are logged."""
-    rules = model.variables if isinstance(model.variables, dict) else {}
-    variables = node.at("variables")
-    return tuple(VariableRule(glob, **read_moving(variables.at(glob), rule)) for glob, rule in rules.items())
-
-
 def _modes_of_second_order(model: OpModel, dtype: str) -> tuple[str, ...]:
     """Return the modes in which the second order of a dtype is checked."""
     written = model.second_order
@@ -574,13 +577,6 @@ def _modes_of_second_order(model: OpModel, dtype: str) -> tuple[str, ...]:
     modes = tuple(word for word in written if word in MODES)
     dtypes = [word for word in written if word not in MODES]
     return (modes or MODES) if dtype in (dtypes or [dtype]) else ()
-
-
-def _count_samples(model: OpModel, tensors: Sequence[InputSpec]) -> int:
-    """Return how many points are drawn: as written, else enough for an input with few values to take each."""
-    if "samples" in model.model_fields_set:
-        return model.samples
-    return max([model.samples, *(len(few_values(tensor)) for tensor in tensors)])
 
 
 def _rules_of(model: OpModel, *, is_second_order: bool) -> tuple[PairRule, ...]:

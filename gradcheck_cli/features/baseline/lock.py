@@ -259,7 +259,12 @@ def read_lock(file: Path) -> dict[Key, LockedPair]:
 
 def _unfold(content: Object, _place: str) -> Object:
     """Return a line's content as a pair's: numbers in place of their texts, and what belongs together."""
-    sizes = {name: _parse_size(serial.read(str, content.get(name), name)) for name in _SIZES}
+    sizes = {}
+    for name in _SIZES:
+        text = serial.read(str, content.get(name), name)
+        if not float(text) >= 0:
+            raise ValueError(f"{text!r} is no size")
+        sizes[name] = serial.plain(float(text))
     tolerance = fingerprint = None
     if content.get("rtol") is not None:
         tolerance = {name: content.get(name) for name in ("rtol", "scaled", "atol")}
@@ -271,13 +276,6 @@ def _unfold(content: Object, _place: str) -> Object:
             fingerprint[name] = [dict(zip(("value", "slack"), parts, strict=True)) for parts in numbers]
     no_fault = {"fault": "", "since": "", "reason": "", "full_op": ""}
     return {"sides": None, **no_fault, **content, **sizes, "tolerance": tolerance, "fingerprint": fingerprint}
-
-
-def _parse_size(text: str) -> object:
-    size = float(text)
-    if math.isnan(size) or size < 0:
-        raise ValueError(f"{text!r} is no size")
-    return serial.plain(size)
 
 
 _LINES: serial.Layouts = {LockedPair: serial.Layout(inline=frozenset({"extent"}), unfold=_unfold)}

@@ -175,15 +175,15 @@ def _explain_remaining(blame: Blame, names: str) -> str:
     )
 
 
-def _list_doubtful(blame: Blame) -> str:
-    """List the ops in doubt, suspects first, as many as fit a sentence."""
-    doubtful = sorted(blame.undecided, key=lambda op: not op.is_suspect)
-    return ", ".join(f"{_name_briefly(op.place)}: {op.reason}" for op in doubtful[:LISTED])
-
-
 def _name_briefly(place: OpPlace) -> str:
     """Name an op without its gradient function, unless the user's are inside it."""
     return describe_op(place) if place.inside else f"'{place.name}' ({place.type})"
+
+
+def _list_doubtful(blame: Blame) -> str:
+    """List the ops that couldn't be judged, those that explain the error first."""
+    doubtful = sorted(blame.undecided, key=lambda op: not op.is_suspect)
+    return ", ".join(f"{_name_briefly(op.place)}: {op.reason}" for op in doubtful[:LISTED])
 
 
 def _explain_pass(blame: Blame) -> str:

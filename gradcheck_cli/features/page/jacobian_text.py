@@ -217,13 +217,7 @@ def jacobian_json(case: Case, view: PairView, index: tuple[int, ...] | None = No
 
 
 def _arrays(view: PairView) -> dict[str, Float]:
-    sample = view.sample
-    return {
-        "analytic": sample.analytic,
-        "numeric": sample.numeric,
-        "uncertainty": sample.uncertainty,
-        "allowed": sample.allowed,
-    }
+    return {name: getattr(view.sample, name) for name in ("analytic", "numeric", "uncertainty", "allowed")}
 
 
 def _words(view: PairView, index: tuple[int, ...] | None, part: str) -> object:
@@ -254,13 +248,10 @@ def jacobian_text(
         title = f"d{layout.element(output, index)}/d{view.input_info.name}"
     judged_in = view.result.judged_by.reference_dtype
     dtype = case.dtype if judged_in == case.dtype else f"{case.dtype} (in {judged_in})"
-    parts = [case.origin.path, case.op, dtype]
-    if case.name != "default":
-        parts.append(f"case {case.name}")
-    if view.point:
-        parts.append(f"sample point {view.point}")
+    point = f"sample point {view.point}" if view.point else ""
     shapes = f"{output} {view.output.shape}, {view.input_info.name} {view.input_info.shape}"
-    lines = layout.pack([*parts, f"{title}  ({shapes})"], separator=" · ", width=width, indent=4)
+    heading = layout.heading(case, point, f"{title}  ({shapes})", width=width, dtype=dtype)
+    lines = [line.plain for line in heading]
     for part in view.parts:
         suffix = "" if len(view.parts) == 1 else f", upstream {part}"
         for name in ("analytic", "numeric"):

@@ -75,7 +75,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def _configured_specs(config: pytest.Config) -> tuple[Path, ...]:
-    from gradcheck_cli.cli.options.configured import default_paths, settings_near
+    from gradcheck_cli.cli.options.configured import default_paths, read_settings
     from gradcheck_cli.errors import UsageError
 
     folder = config.invocation_params.dir
@@ -83,7 +83,7 @@ def _configured_specs(config: pytest.Config) -> tuple[Path, ...]:
     # file.
     requested = [folder / argument.partition("::")[0] for argument in config.args]
     try:
-        own = [settings for settings in map(settings_near, requested) if settings.file is not None]
+        own = [settings for settings in map(read_settings, requested) if settings.file is not None]
         paths = [
             *default_paths(folder),
             *(path for settings in own for path in default_paths(folder, settings)),
