@@ -19,7 +19,7 @@ from gradcheck_cli.checking.verdicts.summary import RANK, Findings
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.numerics.precision import place_of_largest
-from gradcheck_cli.reporting.codes import code_of_check, code_of_pair
+from gradcheck_cli.reporting.codes import code_for
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import verdict_text
 from gradcheck_cli.results import FAILING, UNDECIDED, CaseResult, CheckResult, PairResult, Status
@@ -382,13 +382,13 @@ def _element_lines(view: PairView, index: tuple[int, ...] | None, width: int) ->
 def _verdict_lines(view: PairView, width: int) -> list[str]:
     """Say what `run` says about the pair, over all sample points, and about its case if that fails."""
     result = view.result
-    said = verdict_text(result.status, code_of_pair(result)).plain
+    said = verdict_text(result.status, code_for(result)).plain
     messages = [f"run: {said}" + (f"  {result.note}" if result.note else "")]
     if not result.connected:
         messages.append("the gradient is None (disconnected): zeros stand for it here")
     messages += [text for text in (result.message, *view.warnings) if text]
     messages += [
-        f"check {check.name}: {verdict_text(check.status, code_of_check(check)).plain}: {check.message}"
+        f"check {check.name}: {verdict_text(check.status, code_for(check)).plain}: {check.message}"
         for check in view.failing
     ]
     return [

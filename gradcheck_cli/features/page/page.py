@@ -18,7 +18,7 @@ from markupsafe import Markup
 from gradcheck_cli import optional, visible
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.plain_files import MIB, read_plain
-from gradcheck_cli.reporting.codes import code_of_check, code_of_pair
+from gradcheck_cli.reporting.codes import code_for
 from gradcheck_cli.reporting.exchange.findings import (
     BAD,
     SPEC_COLUMNS,
@@ -200,7 +200,7 @@ def _load_drawing(detailed: Sequence[Finding]) -> tuple[_Draw, str]:
 def _detail(finding: Finding, anchor: str, root: Path, draw: _Draw | None) -> dict[str, Any]:
     """Return what a page shows about one pair."""
     case, pair = cast("CaseResult", finding.case), cast("PairResult", finding.pair)
-    code, figure = code_of_pair(pair), pair.figure
+    code, figure = code_for(pair), pair.figure
     rules = "" if is_plain(pair) else describe_rules(pair)
     pictures, undrawn = _pictures(pair, figure, case, draw)
     # TensorFlow's own gradients can't be read from here.
@@ -217,7 +217,7 @@ def _detail(finding: Finding, anchor: str, root: Path, draw: _Draw | None) -> di
         "pictures": [picture._replace(svg=Markup(picture.svg)) for picture in pictures],  # noqa: S704 (our own)
         "undrawn": undrawn,
         "wrong": figure and figure.map and _worst_cells(figure.map),
-        "checks": [(check, code) for check in case.checks if (code := code_of_check(check)) is not None],
+        "checks": [(check, code) for check in case.checks if (code := code_for(check)) is not None],
         "branches": branch_line(case) if case.seen.branches or case.seen.sides_unknown else "",
         "source": next(filter(None, (_source(where, root) for where in sources)), None),
     }

@@ -77,7 +77,7 @@ class Finding:
     def code(self) -> codes.Code | None:
         """Its code; `None` for what passed."""
         if self.pair is not None:
-            return codes.code_of_pair(self.pair)
+            return codes.code_for(self.pair)
         return None if self.rule == "search" else codes.code_of(self.rule)
 
     @property
