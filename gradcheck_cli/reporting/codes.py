@@ -89,12 +89,6 @@ def code_for(
     return code_of(rule) if rule else None
 
 
-def numbers_may_not_tell(code: Code) -> bool:
-    """Whether a pair with this code was tested, but the numbers can't tell whether it is right."""
-    rule = next(rule for rule, numbered in _CODES.items() if numbered is code)
-    return rule.startswith("undecided/") and rule != "undecided/all_zero"
-
-
 def find_code(text: str) -> Code | None:
     """Return the code that somebody typed: `GC102`, `gc102` or `linearity`."""
     query = text.strip().lower()
@@ -141,7 +135,12 @@ def read_ignored(texts: Sequence[str]) -> Ignored:
     Raises:
         UsageError: there is no such code, or it can't be ignored.
     """
-    may_be = frozenset(code.number for code in CODES if numbers_may_not_tell(code))
+    # The pair was tested, but the numbers can't tell whether it is right.
+    may_be = frozenset(
+        code.number
+        for rule, code in _CODES.items()
+        if rule.startswith("undecided/") and rule != "undecided/all_zero"
+    )
     left_out: frozenset[str] = frozenset()
     for text in (part.strip() for joined in texts for part in joined.split(",")):
         numbers = frozenset(code.number for code in CODES if text and code.number.startswith(text.upper()))

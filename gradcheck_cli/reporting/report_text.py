@@ -164,15 +164,10 @@ def _lines_beside_pairs(case: results.CaseResult, width: int, *, verbose: bool) 
     if any(branch.unseen for branch in branches) or (verbose and branches) or case.seen.sides_unknown:
         lines += layout.wrap(branch_line(case, most=None if verbose else _NEVER), width, 2)
     if case.search is not None:
-        lines += search_lines(case.search, width)
+        lines += layout.wrap(search_summary(case.search), width, 2)
+        inputs = [] if case.search.found is None else inputs_of(case.search.found)
+        lines += [Text(f"    {layout.clean(line)}") for line in inputs]
     return lines
-
-
-def search_lines(search: results.SearchResult, width: int) -> list[Text]:
-    """Say what a search tried and what it found."""
-    lines = layout.wrap(search_summary(search), width, 2)
-    inputs = [] if search.found is None else inputs_of(search.found)
-    return [*lines, *(Text(f"    {layout.clean(line)}") for line in inputs)]
 
 
 def _lines_beside_checks(case: results.CaseResult, width: int) -> list[Text]:

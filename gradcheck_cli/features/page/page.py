@@ -99,7 +99,10 @@ def to_html(report: Report, root: Path) -> str:
         title=f"gradcheck: {_verdict(report)}",
         verdict=_verdict(report),
         tone="bad" if report.exit_code else "partly" if left_out(report) else "good",
-        counts=counts_of(report),
+        # Ops, cases, pairs, and their outcomes, as in the last line of a table.
+        counts=" ".join(line.plain.strip() for line in summary_lines(report, width=layout.MAX_WIDTH)).rsplit(
+            "  ", 1
+        )[0],
         versions=", ".join(f"{name} {value}" for name, value in report.facts.items()),
         first=first,
         first_anchor=places.get(id(first), ""),
@@ -175,12 +178,6 @@ def _verdict(report: Report) -> str:
     )
     headline = ", ".join(text for count, text in counted if count)
     return headline or ("something could not be decided" if report.exit_code != 1 else "too few digits")
-
-
-def counts_of(report: Report) -> str:
-    """Count ops, cases, pairs, and their outcomes, as in the last line of a table."""
-    lines = summary_lines(report, width=layout.MAX_WIDTH)
-    return " ".join(line.plain.strip() for line in lines).rsplit("  ", 1)[0]
 
 
 _Draw = Callable[..., Sequence["Picture"]]  # draws the contents of a figure, as `pictures_of` does
