@@ -67,25 +67,25 @@ def code_of(rule: str) -> Code:
 
 
 def code_for(
-    found: results.PairResult | results.CheckResult | results.CaseError | BaselineFinding,
+    result: results.PairResult | results.CheckResult | results.CaseError | BaselineFinding,
 ) -> Code | None:
     """Return the code of a result, an error or a difference from the baseline; `None` for what passed.
 
     A check that is skipped because of the op (a mode that it can't have) has its own code.
     """
     rule = ""
-    if isinstance(found, results.CaseError):
-        rule = f"error/{found.kind}"
-    elif isinstance(found, BaselineFinding):
-        rule = f"baseline/{found.change}"
-    elif isinstance(found, results.CheckResult):
-        rule = "" if found.status in results.GREEN else f"check/{found.name}"
-    elif found.is_open:
-        rule = f"undecided/{found.undecided}"
-    elif found.status in (results.Status.MISMATCHED, results.Status.EXPECTED_MISMATCH, results.Status.KNOWN):
-        rule = f"pair/{found.mismatch.partition(' ')[0] or 'value'}"
+    if isinstance(result, results.CaseError):
+        rule = f"error/{result.kind}"
+    elif isinstance(result, BaselineFinding):
+        rule = f"baseline/{result.change}"
+    elif isinstance(result, results.CheckResult):
+        rule = "" if result.status in results.GREEN else f"check/{result.name}"
+    elif result.is_open:
+        rule = f"undecided/{result.undecided}"
+    elif result.status in (results.Status.MISMATCHED, results.Status.EXPECTED_MISMATCH, results.Status.KNOWN):
+        rule = f"pair/{result.mismatch.partition(' ')[0] or 'value'}"
     else:
-        rule = _RULES.get(found.status, "")
+        rule = _RULES.get(result.status, "")
     return code_of(rule) if rule else None
 
 

@@ -161,15 +161,19 @@ def mark_known(case: CaseResult, old: Mapping[Key, LockedPair]) -> CaseResult:
     The fault must be of the same kind, and its error no larger than ten times what it was.
     """
     entries = [*(_entry(case, pair) for pair in case.pairs), *_faults_of(case)]
-    known = {entry.pair for entry in entries if entry.key in old and is_same_fault(old[entry.key], entry)}
-    if not known:
+    known_labels = {
+        entry.pair for entry in entries if entry.key in old and is_same_fault(old[entry.key], entry)
+    }
+    if not known_labels:
         return case
-    pairs = tuple(replace(pair, status=Status.KNOWN) if pair.label in known else pair for pair in case.pairs)
+    pairs = tuple(
+        replace(pair, status=Status.KNOWN) if pair.label in known_labels else pair for pair in case.pairs
+    )
     checks = tuple(
-        replace(check, status=Status.KNOWN) if f"check {check.name}" in known else check
+        replace(check, status=Status.KNOWN) if f"check {check.name}" in known_labels else check
         for check in case.checks
     )
-    if case.error is not None and _WHOLE in known:
+    if case.error is not None and _WHOLE in known_labels:
         error = CheckResult(_WHOLE, Status.KNOWN, f"{case.error.kind}: {case.error.message}")
         return replace(case, error=None, checks=(*checks, error), status=Status.KNOWN)
     return replace(case, pairs=pairs, checks=checks, status=case_status(pairs, checks))

@@ -255,11 +255,11 @@ class _Reader:
     def _definition(self, function: ast.AST, place: ast.AST) -> Function | None:
         """Return the definition around a place that a name refers to."""
         name = function.id if isinstance(function, ast.Name) else ""
-        found = None
+        innermost = None
         for scope in self._scopes(place):
             for node in _statements_in(scope):
-                found = node if isinstance(node, Function) and node.name == name else found
-        return found
+                innermost = node if isinstance(node, Function) and node.name == name else innermost
+        return innermost
 
     def _decorated_by(self, decorator: ast.expr) -> tuple[str, str]:
         """Return the kind of gradient that a decorator makes, and the name that it registers; or nothing."""

@@ -229,13 +229,13 @@ _FUNCTIONS: Mapping[str, Change] = {
 def _known_values(pair: Pair, view: View) -> dict[str, Float]:
     """Return values that a factor of an element may depend on: those of its row or of its column."""
     rows, columns = view.analytic.shape
-    known = {pair.output.name: view.value[:, None]}
+    by_name = {pair.output.name: view.value[:, None]}
     for name, values in view.point.items():
         if values.size in (rows, columns):
-            known[name] = values[None] if values.size == columns else values[:, None]
+            by_name[name] = values[None] if values.size == columns else values[:, None]
     candidates = {
         text.format(name): change(values)
-        for name, values in known.items()
+        for name, values in by_name.items()
         for text, change in _FUNCTIONS.items()
     }
     # The pair's own input comes first: if it explains the factor, no other input is needed.

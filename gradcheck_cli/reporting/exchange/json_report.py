@@ -21,9 +21,9 @@ SCHEMA_VERSION = 1
 _LIMIT = 1024 * MIB  # the report of TensorFlow's own gradients has 5 MiB
 
 
-def _number_of(found: Any) -> str | None:  # noqa: ANN401 (a result, an error or a change)
+def _number_of(result: Any) -> str | None:  # noqa: ANN401 (a result, an error or a change)
     """Return the number of a code, such as `GC102`."""
-    return getattr(code_for(found), "number", None)
+    return getattr(code_for(result), "number", None)
 
 
 def _require_agreement(case: results.CaseResult, place: str) -> None:
