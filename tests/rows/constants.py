@@ -1,4 +1,4 @@
-"""Stated whole numbers and booleans, and gradients that are wrong at others: a question, if these may be."""
+"""Stated numbers that aren't differentiated, and gradients that are wrong at others: a question, or meant."""
 
 from __future__ import annotations
 
@@ -45,6 +45,18 @@ def _at_places(table: Any, places: Any) -> Any:
     return tf.gather_nd(table, places)
 
 
+def _softened(x: Any, temperature: Any) -> Any:
+    return tf.nn.softmax(x / temperature)
+
+
+def _cross_entropy(x: Any, labels: Any) -> Any:
+    return -tf.reduce_sum(labels * tf.nn.log_softmax(x), -1)
+
+
+def _by_labels(upstream: Any, x: Any, labels: Any) -> Any:
+    return upstream[:, None] * (tf.nn.softmax(x) - labels), None
+
+
 PLACES = stated([[0, 1], [2, 0], [4, 1]], "int32")
 SET_PLACES = own(_at_places, lambda u, t, p: (tf.tensor_scatter_nd_update(tf.zeros_like(t), p, u), None))
 INVERSE = own(tf.gather, lambda u, _, p: (tf.gather(u, tf.argsort(p)), None))
@@ -62,6 +74,18 @@ WRONG: dict[str, Case] = {
     "exponent": (
         own(_power, lambda u, x, _: (2 * u * x, None)),
         {"x": {"shape": [3], "uniform": {"low": 1, "high": 2}}, "n": stated(2, "int32")},
+    ),
+    "temperature": (
+        slipping(_softened, lambda x, _: tf.nn.softmax(x)),
+        {"x": DRAWN, "t": stated(1.0, differentiate=False)},
+    ),
+    "rate": (
+        slipping(lambda x, r: tf.sin(r * x), lambda x, _: tf.sin(0.5 * x)),
+        {"x": DRAWN, "r": stated(0.5, differentiate=False)},
+    ),
+    "weights": (
+        slipping(lambda x, w: tf.reduce_sum(w * tf.sin(x)), lambda x, _: tf.reduce_sum(tf.sin(x))),
+        {"x": DRAWN, "w": stated([1.0] * 3, differentiate=False)},
     ),
     "shift": (
         own(lambda x, k: tf.roll(x, k, 0), lambda u, *_: (tf.roll(u, -1, 0), None)),
@@ -82,6 +106,25 @@ RIGHT: dict[str, Case] = {
     "places": (SET_PLACES, {"x": TABLE, "places": PLACES}),
     "lengths": (slipping(_sum_of_steps, _sum_of_steps), {"x": {"shape": [2, 3]}, "lengths": LENGTHS}),
     "mask": (slipping(_masked_mean, _masked_mean), {"x": DRAWN, "mask": stated([True, False, True], "bool")}),
+    "labels": (
+        own(_cross_entropy, _by_labels),
+        {"x": {"shape": [2, 3]}, "labels": stated([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]], differentiate=False)},
+    ),
+    "soft-labels": (
+        own(_cross_entropy, _by_labels),
+        {"x": {"shape": [2, 3]}, "labels": stated([[0.2, 0.5, 0.3], [0.6, 0.3, 0.1]], differentiate=False)},
+    ),
+    "float-mask": (
+        own(lambda x, m: m * tf.sin(x), lambda u, x, m: (tf.where(m > 0, u * tf.cos(x), 0), None)),
+        {"x": DRAWN, "m": stated([1.0, 0.0, 1.0], differentiate=False)},
+    ),
+    "adjacency": (
+        own(lambda x, a: a @ tf.sin(x), lambda u, x, a: ((a @ u) * tf.cos(x), None)),
+        {
+            "x": {"shape": [3, 1]},
+            "a": stated([[0.0, 1.0, 1.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]], differentiate=False),
+        },
+    ),
     # TensorFlow's own gradient is right for places that all differ, and nobody's fault.
     "assigned": (
         lambda x, places, u: tf.tensor_scatter_nd_update(x, places[:, None], u),

@@ -232,7 +232,7 @@ class Exploration:
             )
 
     def ask_about_constants(self) -> None:
-        """Judge points at which stated whole numbers or booleans are others; wrong there is a question.
+        """Judge points where stated numbers that aren't differentiated are others; wrong there is a question.
 
         A gradient that assigns where it must add is right for indices of which no two are equal. What
         TensorFlow's own gradients do isn't asked about: that of an assignment is right for such ones alone.
