@@ -438,6 +438,11 @@ class CaseResult:
         return self.full_op or self.op, self.case, self.dtype
 
     @property
+    def mode_key(self) -> tuple[str, str, str, str]:
+        """What identifies it: its case, and the mode."""
+        return *self.key, self.mode
+
+    @property
     def is_for_another_version(self) -> bool:
         """Whether it was skipped because its spec is for other versions of TensorFlow."""
         return self.status is Status.SKIPPED and any(check.name == VERSION_CHECK for check in self.checks)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from gradcheck_cli import hooks as module
+from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.hooks import CHECKS, extensions
 from gradcheck_cli.results import Status
@@ -33,10 +35,18 @@ def installed(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
+def own_checks():
+    judged = SimpleNamespace(
+        opener=SimpleNamespace(case="case"), findings=Findings(operations=SimpleNamespace(declared="op"))
+    )
+    run_own_checks(judged)
+    return judged.findings.checks
+
+
 def test_a_check_is_found_and_says_what_is_wrong(installed):
     code = "def good(case, op): return ''\ndef bad(case, op): return f'{case}: {op}'\n"
     installed(code, {"good": "mine_checks:good", "bad": "mine_checks:bad"})
-    found = run_own_checks("case", "op")
+    found = own_checks()
     assert [(one.name, one.status, one.message) for one in found] == [
         ("bad", Status.MISMATCHED, "case: op"),
         ("good", Status.PASSED, ""),
@@ -45,7 +55,7 @@ def test_a_check_is_found_and_says_what_is_wrong(installed):
 
 def test_a_check_that_raises_is_an_error(installed):
     installed("def bad(case, op): raise ValueError('no')\n", {"bad": "mine_checks:bad"})
-    (found,) = run_own_checks("case", "op")
+    (found,) = own_checks()
     assert found.status is Status.ERROR
     assert found.message == "the check itself raised ValueError: no"
 

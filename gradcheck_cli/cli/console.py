@@ -93,17 +93,14 @@ class Outlet:
                     raise OSError(9, "it is closed")  # noqa: TRY301 (EBADF, as a descriptor says it)
                 action(self._stream)
             except OSError as error:
-                self._lose(error)
+                self.lost = error
+                # The buffer's content would raise again when Python flushes it at exit.
+                with suppress(OSError, ValueError, AttributeError):
+                    descriptor = os.open(os.devnull, os.O_WRONLY)
+                    os.dup2(descriptor, self.fileno())
+                    os.close(descriptor)
         if self.lost is not None and not self.goes_on:
             raise OutputLostError(str(self.lost))
-
-    def _lose(self, error: OSError) -> None:
-        self.lost = error
-        # The buffer's content would raise again when Python flushes it at exit.
-        with suppress(OSError, ValueError, AttributeError):
-            descriptor = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(descriptor, self.fileno())
-            os.close(descriptor)
 
     def fileno(self) -> int:
         """Return the stream's descriptor."""
@@ -230,21 +227,26 @@ def run_and_print(  # noqa: PLR0913 (as `run_in_workers`)
         mark: marks what doesn't count in a result, before it is printed.
         is_shard: whether other cases run elsewhere.
     """
-    from gradcheck_cli.running.run_loop import Listener, run_in_workers
+    from gradcheck_cli.running.run_loop import run_in_workers
 
     console = console_for(sys.stdout)
     # A forward that prints would break JSON results, or print between rows, so it prints to stderr.
     with redirect_stdout(sys.stderr), progress_bar(len(cases), workers.status) as bar:
 
         def on_case(result: CaseResult) -> None:
-            bar.end_case()
+            bar.update(advance=1)
             if lines := lines_of(result):
                 with bar.paused():
                     print_lines(lines, console)
 
-        listener = Listener(bar.show_case, bar.show_case, on_case)
         report = run_in_workers(
-            workers, cases, listener=listener, stopper=stopper, mark=mark, is_shard=is_shard
+            workers,
+            cases,
+            on_progress=bar.show_case,
+            on_case=on_case,
+            stopper=stopper,
+            mark=mark,
+            is_shard=is_shard,
         )
     if warning := version_warning(report.tensorflow_version):
         click.echo(warning, err=True)
@@ -269,16 +271,16 @@ class Bar:
     def __init__(self, progress: Progress | None = None) -> None:
         self._progress = progress
 
-    def show_case(self, case: Case, share: float | None = None) -> None:
+    def show_case(self, case: Case, share: float | None) -> None:
         """Show which case is being checked, and how much of it is done."""
-        if self._progress is not None:
-            done = "" if share is None else f" · {share:.0%}"
-            self._progress.update(self._progress.task_ids[0], description=_name(case) + done)
+        done = "" if share is None else f" · {share:.0%}"
+        name = case.op if case.name == "default" else f"{case.op} · {case.name}"
+        self.update(description=name + done)
 
-    def end_case(self) -> None:
-        """Move on by one case."""
+    def update(self, **changes: Any) -> None:  # noqa: ANN401 (of a task of rich's)
+        """Change what it shows, such as `advance=1`."""
         if self._progress is not None:
-            self._progress.advance(self._progress.task_ids[0])
+            self._progress.update(self._progress.task_ids[0], **changes)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -290,10 +292,6 @@ class Bar:
         finally:
             if self._progress is not None:
                 self._progress.start()
-
-
-def _name(case: Case) -> str:
-    return case.op if case.name == "default" else f"{case.op} · {case.name}"
 
 
 @contextmanager

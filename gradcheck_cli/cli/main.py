@@ -170,15 +170,16 @@ def _answer(error: click.ClickException) -> str:
     if not isinstance(error, click.NoSuchOption):
         return ""
     option = error.option_name
-    owners = [name for name in COMMANDS if option in _options_of(name)]
+    context = click.Context(cli)
+    owners = [
+        name
+        for name in COMMANDS
+        if (command := cli.get_command(context, name))
+        and any(option in param.opts for param in command.params)
+    ]
     elsewhere = f"It is an option of gradcheck {', '.join(owners)}." if owners else ""
     remedy = answer_option(option) or elsewhere
     return remedy and f"No such option '{option}'. {remedy}"
-
-
-def _options_of(name: str) -> list[str]:
-    command = cli.get_command(click.Context(cli), name)
-    return [] if command is None else [option for param in command.params for option in param.opts]
 
 
 def _message_of(error: GradcheckError) -> str:

@@ -47,6 +47,11 @@ _SAME = {
     "check/case": "error/",  # an error that the baseline holds
     "error/workers": "error/worker",
 }
+_RULES = {
+    results.Status.UNEXPECTED_PASS: "pair/unexpected_pass",
+    results.Status.ERROR: "error/gradient",
+    results.Status.SKIPPED: "skipped",
+}
 CODES = tuple(sorted(set(_CODES.values())))
 PAGES = "codes.md"
 # For a check of the vjp: `second_order.linearity`.
@@ -61,48 +66,27 @@ def code_of(rule: str) -> Code:
     return _CODES.get(rule) or _CODES[f"{kind}/"]
 
 
-def rule_of_pair(pair: results.PairResult) -> str:
-    """Return the rule that gave a pair its status; empty if it passed."""
-    if pair.status is results.Status.UNEXPECTED_PASS:
-        return "pair/unexpected_pass"
-    if pair.is_open:
-        return f"undecided/{pair.undecided}"
-    wrong = (results.Status.MISMATCHED, results.Status.EXPECTED_MISMATCH, results.Status.KNOWN)
-    if pair.status in wrong:
-        return f"pair/{pair.mismatch.partition(' ')[0] or 'value'}"
-    return {results.Status.ERROR: "error/gradient", results.Status.SKIPPED: "skipped"}.get(pair.status, "")
-
-
-def numbers_may_not_tell(code: Code) -> bool:
-    """Whether a pair with this code was tested, but the numbers can't tell whether it is right."""
-    rule = next(rule for rule, numbered in _CODES.items() if numbered is code)
-    return rule.startswith("undecided/") and rule != "undecided/all_zero"
-
-
-def code_of_pair(pair: results.PairResult) -> Code | None:
-    """Return a pair's code; `None` if it passed."""
-    rule = rule_of_pair(pair)
-    return code_of(rule) if rule else None
-
-
-def code_of_check(check: results.CheckResult) -> Code | None:
-    """Return a check's code; `None` if it passed.
+def code_for(
+    found: results.PairResult | results.CheckResult | results.CaseError | BaselineFinding,
+) -> Code | None:
+    """Return the code of a result, an error or a difference from the baseline; `None` for what passed.
 
     A check that is skipped because of the op (a mode that it can't have) has its own code.
     """
-    if check.status in results.GREEN:
-        return None
-    return code_of(f"check/{check.name}")
-
-
-def code_of_error(error: results.CaseError) -> Code:
-    """Return the code of the reason why a case couldn't be checked."""
-    return code_of(f"error/{error.kind}")
-
-
-def code_of_change(finding: BaselineFinding) -> Code:
-    """Return the code of a difference from the baseline."""
-    return code_of(f"baseline/{finding.change}")
+    rule = ""
+    if isinstance(found, results.CaseError):
+        rule = f"error/{found.kind}"
+    elif isinstance(found, BaselineFinding):
+        rule = f"baseline/{found.change}"
+    elif isinstance(found, results.CheckResult):
+        rule = "" if found.status in results.GREEN else f"check/{found.name}"
+    elif found.is_open:
+        rule = f"undecided/{found.undecided}"
+    elif found.status in (results.Status.MISMATCHED, results.Status.EXPECTED_MISMATCH, results.Status.KNOWN):
+        rule = f"pair/{found.mismatch.partition(' ')[0] or 'value'}"
+    else:
+        rule = _RULES.get(found.status, "")
+    return code_of(rule) if rule else None
 
 
 def find_code(text: str) -> Code | None:
@@ -132,21 +116,17 @@ class Ignored:
 
     def mark(self, case: results.CaseResult) -> results.CaseResult:
         """Return a case in which undecided pairs with these codes are `ignored`."""
-        if not self.numbers or case.status is not results.Status.INCONCLUSIVE:
+        undecided = results.Status.INCONCLUSIVE
+        if not self.numbers or case.status is not undecided:
             return case
-        pairs = tuple(map(self._mark, case.pairs))
-        return (
-            case
-            if pairs == case.pairs
-            else replace(case, pairs=pairs, status=results.case_status(pairs, case.checks))
+        pairs = tuple(
+            replace(pair, status=results.Status.IGNORED)
+            if pair.status is undecided and getattr(code_for(pair), "number", "") in self.numbers
+            else pair
+            for pair in case.pairs
         )
-
-    def _mark(self, pair: results.PairResult) -> results.PairResult:
-        code = code_of_pair(pair)
-        is_ignored = (
-            pair.status is results.Status.INCONCLUSIVE and code is not None and code.number in self.numbers
-        )
-        return replace(pair, status=results.Status.IGNORED) if is_ignored else pair
+        is_same = pairs == case.pairs
+        return case if is_same else replace(case, pairs=pairs, status=results.case_status(pairs, case.checks))
 
 
 def read_ignored(texts: Sequence[str]) -> Ignored:
@@ -155,7 +135,12 @@ def read_ignored(texts: Sequence[str]) -> Ignored:
     Raises:
         UsageError: there is no such code, or it can't be ignored.
     """
-    may_be = frozenset(code.number for code in CODES if numbers_may_not_tell(code))
+    # The pair was tested, but the numbers can't tell whether it is right.
+    may_be = frozenset(
+        code.number
+        for rule, code in _CODES.items()
+        if rule.startswith("undecided/") and rule != "undecided/all_zero"
+    )
     left_out: frozenset[str] = frozenset()
     for text in (part.strip() for joined in texts for part in joined.split(",")):
         numbers = frozenset(code.number for code in CODES if text and code.number.startswith(text.upper()))

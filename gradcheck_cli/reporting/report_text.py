@@ -11,7 +11,7 @@ from rich.text import Text
 from gradcheck_cli import hooks, results, visible
 from gradcheck_cli.clock import Work
 from gradcheck_cli.gate import Change, side_counts
-from gradcheck_cli.reporting.codes import code_of, code_of_check, code_of_error
+from gradcheck_cli.reporting.codes import code_for, code_of
 from gradcheck_cli.reporting.exchange.findings import (
     BAD,
     Finding,
@@ -25,15 +25,8 @@ from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import pair_lines, verdict_text
 
 SUMMARY_ORDER = (
-    (results.Status.PASSED, "passed"),
-    (results.Status.EXPECTED_MISMATCH, "expected mismatch"),
-    (results.Status.MISMATCHED, "mismatched"),
-    (results.Status.UNEXPECTED_PASS, "unexpected pass"),
-    (results.Status.INCONCLUSIVE, "inconclusive"),
-    (results.Status.ERROR, "error"),
-    (results.Status.KNOWN, "known"),
-    (results.Status.IGNORED, "ignored"),
-    (results.Status.SKIPPED, "skipped"),
+    *("passed", "expected_mismatch", "mismatched", "unexpected_pass", "inconclusive", "error"),
+    *("known", "ignored", "skipped"),
 )
 _NEVER = 3  # sides that a table names; `--verbose` and the reports name all
 _MOST_FAILED = 100  # a terminal's memory; reports have all
@@ -99,7 +92,7 @@ def summary_lines(report: results.Report, *, width: int = 80, verbose: bool = Fa
     ]
     if report.interrupted:
         parts.insert(0, "interrupted")
-    outcomes = [f"{summary[str(status)]:,} {word}" for status, word in SUMMARY_ORDER if summary[str(status)]]
+    outcomes = [f"{summary[word]:,} {word.replace('_', ' ')}" for word in SUMMARY_ORDER if summary[word]]
     if summary["failed_checks"]:
         outcomes.append(visible.count(summary["failed_checks"], "failed check"))
     duration = f"{report.duration_s:.1f} s"
@@ -171,15 +164,10 @@ def _lines_beside_pairs(case: results.CaseResult, width: int, *, verbose: bool) 
     if any(branch.unseen for branch in branches) or (verbose and branches) or case.seen.sides_unknown:
         lines += layout.wrap(branch_line(case, most=None if verbose else _NEVER), width, 2)
     if case.search is not None:
-        lines += search_lines(case.search, width)
+        lines += layout.wrap(search_summary(case.search), width, 2)
+        inputs = [] if case.search.found is None else inputs_of(case.search.found)
+        lines += [Text(f"    {layout.clean(line)}") for line in inputs]
     return lines
-
-
-def search_lines(search: results.SearchResult, width: int) -> list[Text]:
-    """Say what a search tried and what it found."""
-    lines = layout.wrap(search_summary(search), width, 2)
-    inputs = [] if search.found is None else inputs_of(search.found)
-    return [*lines, *(Text(f"    {layout.clean(line)}") for line in inputs)]
 
 
 def _lines_beside_checks(case: results.CaseResult, width: int) -> list[Text]:
@@ -228,7 +216,7 @@ def branch_line(case: results.CaseResult, *, most: int | None = None) -> str:
 
 
 def _check(check: results.CheckResult, width: int) -> list[Text]:
-    lines = [Text(f"  check {layout.clean(check.name)}  ") + verdict_text(check.status, code_of_check(check))]
+    lines = [Text(f"  check {layout.clean(check.name)}  ") + verdict_text(check.status, code_for(check))]
     if check.message:
         lines += layout.wrap(check.message, width)
     return lines
@@ -246,7 +234,7 @@ def _output(printed: results.Printed) -> list[Text]:
 
 def _error(error: results.CaseError, width: int) -> list[Text]:
     first, *rest = error.message.splitlines() or [""]
-    verdict = verdict_text(results.Status.ERROR, code_of_error(error))
+    verdict = verdict_text(results.Status.ERROR, code_for(error))
     lines = layout.wrap(f"{verdict.plain}  {error.kind}: {first}", width, 2)
     # A wrapped line has no style of its own, so that of the verdict is added again.
     lines[0] = Text("  ") + verdict + Text(lines[0].plain[2 + len(verdict.plain) :])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,13 +60,10 @@ class _Changes:
 
     def _any_in(self, read: FilesRead) -> bool:
         listed = {Path(folder) for folder in read.folders}
-        return self._any_of(map(Path, read.files)) or any(
+        # A changed submodule appears as its folder.
+        return any(not self.files.isdisjoint((file, *file.parents)) for file in map(Path, read.files)) or any(
             not listed.isdisjoint(file.parents) for file in self.files
         )
-
-    def _any_of(self, files: Iterable[Path]) -> bool:
-        # A changed submodule appears as its folder.
-        return any(file in self.files or not self.files.isdisjoint(file.parents) for file in files)
 
 
 def _top() -> Path:

@@ -34,7 +34,6 @@ from gradcheck_cli.running.run_loop import (
     Ended,
     Event,
     Progressed,
-    Started,
     failed_case,
     is_about_memory,
 )
@@ -277,7 +276,7 @@ class _Fork:
         self._seconds = (timeout if own is None else own) + first.case.wanted.search
         self._deadline = self._began + self._seconds
         self._times = limits.times_of(self.pid)
-        return Started(first.index)
+        return Progressed(first.index)
 
     def _end(self, result: CaseResult, printed: int, *, was_cut: bool) -> Ended:
         """Return the end of the running case, with what it has printed."""
@@ -310,7 +309,8 @@ class _Fork:
                 os.kill(self.pid, limits.DUMP_SIGNAL)
             self._kill_at = now + _DUMPING
         elif self._output.size > _MOST_OUTPUT:
-            self._given_up = error_of_output(_MOST_OUTPUT)
+            most = limits.format_size(_MOST_OUTPUT)
+            self._given_up = CaseError("crash", f"printed more than {most}, and was ended. Print less.")
             self._kill_at = now
 
     def _has_waited(self, now: float) -> bool:
@@ -433,11 +433,6 @@ def error_of_timeout(seconds: float, stacks: str) -> CaseError:
         "--timeout), or make the inputs smaller.",
         user_frames(stacks),
     )
-
-
-def error_of_output(limit: int) -> CaseError:
-    """Return the error of a case that printed too much."""
-    return CaseError("crash", f"printed more than {limits.format_size(limit)}, and was ended. Print less.")
 
 
 def error_of_exit(code: int, output: Iterable[str], stacks: str, *, for_memory: bool) -> CaseError:

@@ -283,7 +283,7 @@ class OutputFolder:
 
     def file_of(self, case: Case) -> Path:
         """Return a case's file: the same for each run of the case, and no other case's."""
-        owner = *case.key, case.mode
+        owner = case.mode_key
         parts = owner if case.mode != "graph" else owner[:-1]
         stem = re.sub(r"[^\w.+-]", "_", ".".join(parts)).encode()[:_LONGEST_STEM].decode(errors="ignore")
         names = (

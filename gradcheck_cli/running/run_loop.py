@@ -40,18 +40,14 @@ from gradcheck_cli.spec.case import Case, Judging, Power
 
 
 @dataclass(frozen=True)
-class Started:
-    """A case has begun; `index` is its place among the cases of the run."""
-
-    index: int
-
-
-@dataclass(frozen=True)
 class Progressed:
-    """About this share of a case's work is done. Not every case reports progress."""
+    """About this share of a case's work is done; `None` as it begins. Not every case tells more.
+
+    `index` is its place among the cases of the run.
+    """
 
     index: int
-    share: float
+    share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +70,7 @@ class Noted:
     text: str
 
 
-Event = Started | Progressed | Ended | Waited | Noted
+Event = Progressed | Ended | Waited | Noted
 
 
 class WorkersLostError(GradcheckError):
@@ -114,6 +110,10 @@ class Workers(ABC):
 _NO_MEMORY = re.compile(r"std::bad_alloc|MemoryError|OOM when allocating|Cannot allocate memory")
 
 
+def _ignore(*_: object) -> None:
+    pass
+
+
 def blank_result(case: Case, status: Status, duration_s: float, *, differs: bool = False) -> CaseResult:
     """Return a result without findings, which names its case and the command that runs it again.
 
@@ -121,12 +121,7 @@ def blank_result(case: Case, status: Status, duration_s: float, *, differs: bool
         differs: whether its gradient differs from that of an earlier mode, which must run as well.
     """
     return CaseResult(
-        op=case.op,
-        case=case.name,
-        spec=case.spec,
-        mode=case.mode,
-        dtype=case.dtype,
-        status=status,
+        *(case.op, case.name, case.spec, case.mode, case.dtype, status),
         how=HowChecked(reason=case.expected.reason),
         ran=Execution(duration_s, reproduce(case, differs=differs)),
         full_op=case.full_op,
@@ -152,46 +147,21 @@ def reproduce(case: Case, *, differs: bool = False) -> str:
         return ""
     if case.origin.path.startswith("<"):
         return f"gradcheck_cli.check(spec, case={case.name!r}, seed={case.seed})"
-    command = (
-        f"gradcheck run {shlex.quote(case.origin.path)} --op {shlex.quote(case.op)} "
-        f"--case {shlex.quote(case.name)} --seed {case.seed}"
-    )
-    first = 0 if differs else case.running.modes.index(case.mode)
-    modes = case.running.modes[first : case.running.modes.index(case.mode) + 1]
-    command += "".join(f" --mode {mode}" for mode in modes)
-    if case.running.device:
-        command += f" --device {case.running.device}"
-    if case.judging.full_only:
-        command += " --require full"
-    if case.judging.power != Power():
-        command += f" --power {case.judging.power}"
-    if case.judging.budget != Judging.budget:
-        command += f" --budget {case.judging.budget:g}"
-    if case.wanted.point:
-        command += f" --point {shlex.quote(case.wanted.point)}"
-    return command
-
-
-def _ignore(*_: object) -> None:
-    pass
-
-
-@dataclass(frozen=True)
-class Listener:
-    """Functions that are called during a run."""
-
-    on_start: Callable[[Case], None] = _ignore  # called when a case begins. Cases may begin in any order.
-    # called now and then with the share of a case's work that is done
-    on_progress: Callable[[Case, float], None] = _ignore
-    # called with each result, in the order of the cases, as soon as all earlier results are there
-    on_case: Callable[[CaseResult], None] = _ignore
-
-    def hear(self, event: Event, cases: Sequence[Case]) -> None:
-        """Call the function for an event of a case that goes on."""
-        if isinstance(event, Started):
-            self.on_start(cases[event.index])
-        elif isinstance(event, Progressed):
-            self.on_progress(cases[event.index], event.share)
+    modes, judging = case.running.modes, case.judging
+    at = modes.index(case.mode)
+    words = ["gradcheck", "run", case.origin.path, "--op", case.op, "--case", case.name]
+    words += ["--seed", str(case.seed)]
+    for mode in modes[0 if differs else at : at + 1]:
+        words += ["--mode", mode]
+    values = {
+        "--device": case.running.device,
+        "--require": judging.full_only and "full",
+        "--power": judging.power != Power() and str(judging.power),
+        "--budget": judging.budget != Judging.budget and f"{judging.budget:g}",
+        "--point": case.wanted.point,
+    }
+    words += [word for option, value in values.items() if value for word in (option, value)]
+    return shlex.join(words)
 
 
 class Stopper:
@@ -252,22 +222,21 @@ class _Results:
         self._done[index] = result
         self._running[result.spec] -= 1
 
-    def settle(self) -> Iterator[CaseResult]:
-        """Yield those that are next in turn; pairs without elements wait for the op's other cases."""
-        while (result := self._done.get(len(self._settled))) is not None:
-            if self._running[result.spec] and has_empty_pairs(result):
+    def settle(self, *, are_all: bool = False) -> Iterator[CaseResult]:
+        """Yield those that are next in turn; pairs without elements wait for the op's other cases.
+
+        Args:
+            are_all: whether the last case has ended, so that nothing waits any more.
+        """
+        for index in sorted(self._done.keys() - self._settled):
+            result = self._done[index]
+            is_next = index == len(self._settled)
+            if not are_all and (not is_next or (self._running[result.spec] and has_empty_pairs(result))):
                 return
-            yield self._settle(len(self._settled))
-
-    def settle_rest(self) -> Iterator[CaseResult]:
-        """Yield the others after the last case has ended."""
-        yield from map(self._settle, sorted(self._done.keys() - self._settled))
-
-    def _settle(self, index: int) -> CaseResult:
-        self._settled.add(index)
-        if not self._is_shard:
-            self._done[index] = judge_empty_pairs(self._done[index], self._done.values())
-        return self._done[index]
+            self._settled.add(index)
+            if not self._is_shard:
+                self._done[index] = judge_empty_pairs(result, self._done.values())
+            yield self._done[index]
 
     def in_order(self) -> list[CaseResult]:
         """Return all of them, in the order of the cases."""
@@ -278,7 +247,8 @@ def run_in_workers(  # noqa: PLR0913 (what runs, where, and what is made of it)
     workers: Workers,
     cases: Sequence[Case],
     *,
-    listener: Listener | None = None,
+    on_progress: Callable[[Case, float | None], None] = _ignore,
+    on_case: Callable[[CaseResult], None] = _ignore,
     stopper: Stopper | None = None,
     mark: Callable[[CaseResult], CaseResult] | None = None,
     is_shard: bool = False,
@@ -286,12 +256,14 @@ def run_in_workers(  # noqa: PLR0913 (what runs, where, and what is made of it)
     """Run cases in workers, which are closed afterwards.
 
     Args:
+        on_progress: is called when a case begins, and with the share of its work that is done.
+        on_case: is called with each result, in the order of the cases, as soon as all earlier ones are there.
         stopper: is asked after each event whether to end the run; running cases are then abandoned.
         mark: marks what doesn't count in a result.
         is_shard: whether other cases run elsewhere: `merge` will judge the pairs without elements.
     """
     began = time.perf_counter()
-    listener, stopper = listener or Listener(), stopper or Stopper()
+    stopper = stopper or Stopper()
     done = _Results(Counter(case.spec for case in cases), is_shard=is_shard)
     notices: list[str] = []
     cut: BaseException | None = None
@@ -299,7 +271,7 @@ def run_in_workers(  # noqa: PLR0913 (what runs, where, and what is made of it)
     def tell(results: Iterable[CaseResult]) -> None:
         for result in results:
             stopper.count(result)
-            listener.on_case(result)
+            on_case(result)
 
     try:
         for event in _events(workers, cases):
@@ -309,8 +281,8 @@ def run_in_workers(  # noqa: PLR0913 (what runs, where, and what is made of it)
                     tell(done.settle())
                 elif isinstance(event, Noted):
                     notices.append(event.text)
-                else:
-                    listener.hear(event, cases)
+                elif isinstance(event, Progressed):
+                    on_progress(cases[event.index], event.share)
             if stopper.is_time():
                 break
     except (KeyboardInterrupt, WorkersLostError) as error:
@@ -318,7 +290,7 @@ def run_in_workers(  # noqa: PLR0913 (what runs, where, and what is made of it)
     finally:
         with _delay_interrupts(for_good=True):
             workers.close()
-    tell(done.settle_rest())
+    tell(done.settle(are_all=True))
     ended = done.in_order()
     interrupted = isinstance(cut, KeyboardInterrupt)
     return Report(

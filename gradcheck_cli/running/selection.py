@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import NoReturn
 
 from gradcheck_cli import serial
 from gradcheck_cli.errors import NoSpecsError, UsageError, suggest
@@ -198,55 +197,24 @@ def compile_expression(text: str) -> Matcher:
     Raises:
         ExpressionError: the expression is malformed.
     """
-    parser = _Parser(text)
-    matcher = parser.parse(0)
-    parser.expect("", "'and', 'or' or the end")
-    return lambda target: matcher(target.casefold())
-
-
-class _Parser:
-    def __init__(self, text: str) -> None:
-        tokens = [(match[0], match.start() + 1) for match in _TOKEN.finditer(text)]
-        self._tokens = [*tokens, ("", 0)]  # those that are left, and their places
-
-    def _takes(self, word: str) -> bool:
-        is_match = self._tokens[0][0] == word
-        del self._tokens[:is_match]
-        return is_match
-
-    def parse(self, depth: int, words: Sequence[str] = ("or", "and")) -> Matcher:
-        """Parse what the first of these words joins; `or` joins what `and` has joined."""
-        if not words:
-            return self._parse_not(depth)
-        sides = [self.parse(depth, words[1:])]
-        while self._takes(words[0]):
-            sides.append(self.parse(depth, words[1:]))
-        join = any if words[0] == "or" else all
-        return lambda text: join(side(text) for side in sides)
-
-    def _parse_not(self, depth: int) -> Matcher:
-        if depth > _DEEPEST:
+    tokens = [(match[0], match.start() + 1) for match in _TOKEN.finditer(text)]
+    source, depth, nots, wants_name = "", 0, 0, True
+    for word, place in (*tokens, ("", 0)):
+        end = ")" if depth else ""
+        is_name = word not in _NO_NAMES
+        if not (is_name or word in ("not", "(") if wants_name else word in ("and", "or", end)):
+            joined = "'and', 'or' or " + ("')'" if depth else "the end")
+            got = f"{word!r} (character {place})" if word else "the end"
+            wanted = "a name, 'not' or '('" if wants_name else joined
+            raise ExpressionError(f"expected {wanted}, but got {got}")
+        depth += (word == "(") - (word == ")")
+        nots = nots + 1 if word == "not" else 0
+        if depth + nots > _DEEPEST:
             raise ExpressionError(f"must not go deeper than {_DEEPEST} levels of 'not' and brackets")
-        if self._takes("not"):
-            inner = self._parse_not(depth + 1)
-            return lambda text: not inner(text)
-        if self._takes("("):
-            inner = self.parse(depth + 1)
-            self.expect(")", "'and', 'or' or ')'")
-            return inner
-        if self._tokens[0][0] in _NO_NAMES:
-            self._refuse("a name, 'not' or '('")
-        word = self._tokens.pop(0)[0].casefold()
-        return lambda text: word in text
-
-    def expect(self, word: str, wanted: str) -> None:
-        if not self._takes(word):
-            self._refuse(wanted)
-
-    def _refuse(self, wanted: str) -> NoReturn:
-        text, place = self._tokens[0]
-        got = f"{text!r} (character {place})" if text else "the end"
-        raise ExpressionError(f"expected {wanted}, but got {got}")
+        wants_name = not is_name and word != ")"
+        source += f" ({word.casefold()!r} in text)" if is_name else f" {word}"
+    holds: Matcher = eval(f"lambda text: {source}")  # noqa: S307 (words in quotes, joined as above)
+    return lambda target: holds(target.casefold())
 
 
 VERSION = 3

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli import clock, hooks
 from gradcheck_cli.checking.check_case import check_case
@@ -30,7 +30,7 @@ from gradcheck_cli.results import (
     Status,
     case_status,
 )
-from gradcheck_cli.running.run_loop import Ended, Event, Started, Workers, blank_result, is_about_memory
+from gradcheck_cli.running.run_loop import Ended, Event, Progressed, Workers, blank_result, is_about_memory
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.words import ON_REQUEST
 from gradcheck_cli.visible import shorten
@@ -58,7 +58,7 @@ class InProcess(Workers):
         """Run cases in order; see `Workers.run`."""
         self.tensorflow_version = start_tensorflow(threads=self._threads)
         for index, case in enumerate(cases):
-            yield Started(index)
+            yield Progressed(index)
             yield Ended(index, run_case(case))
 
 
@@ -140,7 +140,7 @@ def _find_source(case: Case) -> str:
 
 def list_pairs(case: Case) -> CaseResult:
     """Open a case and return its pairs, each as skipped: nothing is checked."""
-    return _make_result(case, lambda case: Findings(pairs_of_case(case)))
+    return _make_result(case, _list_pairs)
 
 
 def check(case: Case, *, explains: bool = True) -> Findings:
@@ -164,41 +164,34 @@ def check(case: Case, *, explains: bool = True) -> Findings:
             findings.custom_gradients = log.runs()
             spent = clock.now() - began
             judged = hooks.OpenCase(opener, points, findings, spent, work.points, explains)
-            return hooks.after_verdict(judged, {"run_own_checks": _add_own_checks})
+            return hooks.after_verdict(judged, {"run_own_checks": run_own_checks})
 
 
-def _add_own_checks(judged: hooks.OpenCase) -> None:
-    findings = judged.findings
-    if findings.first is not None:
-        own_checks = run_own_checks(judged.opener.case, findings.first)
-        judged.findings = replace(findings, checks=(*findings.checks, *own_checks))
-
-
-def run_own_checks(case: Case, op: Operation) -> tuple[CheckResult, ...]:
+def run_own_checks(judged: hooks.OpenCase) -> None:
     """Run the checks that other packages provide, at the first sample point.
 
     One that raises is an error, which fails the run.
     """
     from gradcheck_cli.tensorflow_backend import frames
 
-    results = []
-    for name, function in extensions(CHECKS).items():
+    findings = judged.findings
+    results = list(findings.checks)
+    for name, function in {} if findings.first is None else extensions(CHECKS).items():
         try:
-            message = function(case, op)
+            message = function(judged.opener.case, findings.first)
         except Exception as error:  # noqa: BLE001 (another package's code; the other checks go on)
             failure = f"the check itself raised {frames.first_line(error)}"
             results.append(CheckResult(name, Status.ERROR, failure))
             continue
         status = Status.MISMATCHED if message else Status.PASSED
         results.append(CheckResult(name, status, shorten(str(message or ""))))
-    return tuple(results)
+    judged.findings = replace(findings, checks=tuple(results))
 
 
 def _mutate(case: Case) -> Findings:
     with _opened(case) as opener, opener.state.written.restore_at_end():
-        corruptions = opener.case.wanted.corruptions
-        findings: Findings = hooks.ask("run_corrupted", opener.case, opener, opener.points, corruptions)
-        return findings
+        arguments = opener.case, opener, opener.points, opener.case.wanted.corruptions
+        return hooks.ask("run_corrupted", *arguments)  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager
@@ -263,34 +256,32 @@ def _error_of(failure: BaseException) -> CaseError:
     )
 
 
-class OpenedPair(NamedTuple):
-    """A pair, the op that has it, and the opener of that op."""
-
-    opener: CaseOpener
-    op: Any
-    pair: PairKey
-
-
-def open_pair(opener: CaseOpener, label: str, sample: int = 0) -> OpenedPair:
+def open_pair(opener: CaseOpener, label: str, sample: int = 0) -> tuple[CaseOpener, Any, PairKey]:
     """Open the op that has a pair: the case's own for `dy/dx`, or its vjp for `d2y/dx.dx`.
+
+    Returns:
+        The opener of that op, the op, and the pair.
 
     Raises:
         UsageError: there is no such pair.
         CaseFailedError: the case can't be opened.
     """
+    known_labels: list[str] = []
+    for own, op in _open_ops(opener, sample):
+        pairs = labels_of(op)
+        if label in pairs:
+            return own, op, pairs[label]
+        known_labels += pairs
+    raise UsageError(f"--pair: no pair {label!r}; there are {', '.join(known_labels) or 'none'}.")
+
+
+def _open_ops(opener: CaseOpener, sample: int = 0) -> Iterator[tuple[CaseOpener, Any]]:
+    """Yield the op and, if the case asks for second order, its vjp, each with its opener."""
     op = opener.open(Opening(sample))
-    own_pairs = labels_of(op)
-    if label in own_pairs:
-        return OpenedPair(opener, op, own_pairs[label])
-    known_labels = list(own_pairs)
+    yield opener, op
     if opener.case.judging.second_order:
         vjp = opener.vjp(op)
-        second = vjp.open(Opening(sample))
-        second_pairs = labels_of(second)
-        if label in second_pairs:
-            return OpenedPair(vjp, second, second_pairs[label])
-        known_labels += second_pairs
-    raise UsageError(f"--pair: no pair {label!r}; there are {', '.join(known_labels) or 'none'}.")
+        yield vjp, vjp.open(Opening(sample))
 
 
 def labels_of(op: Operation) -> dict[str, PairKey]:
@@ -298,28 +289,13 @@ def labels_of(op: Operation) -> dict[str, PairKey]:
     return {label_of(op, pair): pair for pair in pair_keys(op)}
 
 
-def pairs_of_case(case: Case) -> tuple[PairResult, ...]:
-    """Open a case and return its pairs, each as skipped: nothing is checked.
-
-    Raises:
-        CaseFailedError: the case can't be opened.
-        CaseSkippedError: it can't have its mode.
-    """
+def _list_pairs(case: Case) -> Findings:
+    pairs = []
     with _opened(case) as opener:
-        op = opener.open(Opening())
-        ops = [op, opener.vjp(op).open(Opening())] if case.judging.second_order else [op]
-        return tuple(
-            PairResult(
-                label,
-                opened.outputs[output].name,
-                opened.inputs[at].name,
-                Status.SKIPPED,
-                numbers=PairNumbers(
-                    elements=0
-                    if is_skipped(rule_of(case, label))
-                    else opened.outputs[output].size * opened.inputs[at].size
-                ),
-            )
-            for opened in ops
-            for label, (output, at) in labels_of(opened).items()
-        )
+        for _, op in _open_ops(opener):
+            for label, (output, at) in labels_of(op).items():
+                size = 0 if is_skipped(rule_of(case, label)) else op.outputs[output].size * op.inputs[at].size
+                names = op.outputs[output].name, op.inputs[at].name
+                numbers = PairNumbers(elements=size)
+                pairs.append(PairResult(label, *names, Status.SKIPPED, numbers=numbers))
+    return Findings(tuple(pairs))

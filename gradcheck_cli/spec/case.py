@@ -11,6 +11,7 @@ wins, so exceptions follow their rule; a case's rules come after its op's.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from gradcheck_cli.spec.words import DTYPE_KINDS, INTEGER_RANGES, ON_REQUEST, SOURCES
+
+Interval = tuple[float, float]
+UNBOUNDED: Interval = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ def kind_of(dtype: str) -> str:
 class InputSpec:
     """One tensor that goes into the op.
 
-    `domain` holds the bounds that no perturbation leaves, or `None`. `scale` is the typical magnitude, for
+    `domain` holds the bounds that no perturbation leaves. `scale` is the typical magnitude, for
     the step. With `differentiate: false` the tensor isn't differentiated. If the op is a vjp and this is an
     upstream, `upstream_of` names the forward's output.
     """
@@ -65,7 +69,7 @@ class InputSpec:
     shape: tuple[int, ...]
     source: Source = field(default_factory=Source)
     differentiate: bool = True
-    domain: tuple[float | None, float | None] = (None, None)
+    domain: Interval = UNBOUNDED
     scale: float | None = None
     away_from: tuple[float, ...] = ()
     min_gap: float | None = None
@@ -82,6 +86,11 @@ class InputSpec:
     def is_stated(self) -> bool:
         """Whether its values are written down, so that they are the same at every sample point."""
         return SOURCES[self.source.kind].is_fixed and not self.is_variable
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether some values of a drawn input must be drawn again."""
+        return bool(self.away_from) or self.domain != UNBOUNDED
 
     @property
     def is_differentiable(self) -> bool:
@@ -157,7 +166,7 @@ class VariableRule:
     """What a spec says of the variables whose name matches `glob`."""
 
     glob: str
-    domain: tuple[float | None, float | None] = (None, None)
+    domain: Interval = UNBOUNDED
     keeps: str = ""  # why they keep their value at every point; empty if they move
 
 
@@ -346,6 +355,11 @@ class Case:
         return self.full_op or self.op, self.name, self.dtype
 
     @property
+    def mode_key(self) -> tuple[str, str, str, str]:
+        """What identifies it in one of its modes; see `CaseResult.mode_key`."""
+        return *self.key, self.mode
+
+    @property
     def file(self) -> str:
         """The file of its spec."""
         return self.origin.path
@@ -411,20 +425,12 @@ def in_each_mode(
         modes: replace the specs' own, if there are any; a mode named twice counts once.
         device: replaces the specs' own.
     """
-    replacements = tuple(dict.fromkeys(modes))
-    if replacements or device is not None:
-        cases = [
-            replace(
-                case,
-                running=replace(
-                    case.running,
-                    modes=replacements or case.running.modes,
-                    device=device or case.running.device,
-                ),
-            )
-            for case in cases
-        ]
-    return tuple(_in_mode(case, mode) for case in cases for mode in case.running.modes)
+    made: list[Case] = []
+    for case in cases:
+        own = tuple(dict.fromkeys(modes)) or case.running.modes
+        running = replace(case.running, modes=own, device=device or case.running.device)
+        made += [_in_mode(replace(case, running=running), mode) for mode in own]
+    return tuple(made)
 
 
 def _in_mode(case: Case, mode: str) -> Case:

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from gradcheck_cli.errors import nearest, suggest
 from gradcheck_cli.spec.input_model import EXPECTED
-from gradcheck_cli.spec.words import words_of_others
+from gradcheck_cli.spec.words import read_table, words_of_others
 from gradcheck_cli.spec.written import Written
 from gradcheck_cli.spec.yaml_tree import as_flow
 from gradcheck_cli.visible import cut
@@ -131,27 +130,29 @@ def _location(loc: tuple[int | str, ...]) -> list[str | int]:
 
 
 def _types_at(
-    annotation: object, location: Sequence[str | int], field: FieldInfo | None = None
-) -> Iterator[tuple[object, FieldInfo | None]]:
-    """Yield each type that a value at `location` inside a type may have, and the model's field that it is."""
+    annotation: object, location: Sequence[str | int], key: tuple[str, str] = ("", "")
+) -> Iterator[tuple[object, tuple[str, str]]]:
+    """Yield each type that a value at `location` inside a type may have, and the model and key of it."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel) and location:
-        fields = {own.alias or name: own for name, own in annotation.model_fields.items()}
-        own_field = fields.get(str(location[0]))
-        if own_field is not None:
-            yield from _types_at(own_field.annotation, location[1:], own_field)
+        name = str(location[0])
+        for owner in annotation.__mro__:
+            own = {field.alias or key: field for key, field in getattr(owner, "model_fields", {}).items()}
+            if name in own:
+                yield from _types_at(own[name].annotation, location[1:], (owner.__name__, name))
     elif get_origin(annotation) in {dict, list} and location:
         yield from _types_at(get_args(annotation)[-1], location[1:])
     elif not location:
-        yield annotation, field
+        yield annotation, key
     if get_origin(annotation) not in {dict, list}:  # the members of a union, or what is annotated
         for member in get_args(annotation):
-            yield from _types_at(member, location, field)
+            yield from _types_at(member, location, key)
 
 
 def _example(model: type[BaseModel], location: Sequence[str | int]) -> object:
-    """Return the first example of the field at `location`, or in that above it; `None` if there is none."""
-    fields = (field for _, field in _types_at(model, location))
-    own = next((field.examples[0] for field in fields if field and field.examples), None)
+    """Return the first example of the key at `location`, or in that above it; `None` if there is none."""
+    tables = read_table("keys")
+    keys = (tables.get(owner, {}).get(key, {}) for _, (owner, key) in _types_at(model, location))
+    own = next((key["examples"][0] for key in keys if "examples" in key), None)
     whole = _example(model, location[:-1]) if own is None and location else None
     return next(iter(whole.values()), None) if isinstance(whole, dict) else own
 

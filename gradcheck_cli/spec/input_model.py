@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -344,13 +344,6 @@ _NO_LIST = allows(
     lambda value: not isinstance(value, list),
     remedy="Write a list within a list as {list: [...]}",
 )
-# A switch's one value, for the examples of keys that are switched on.
-ON: Final = True
-
-
-def optional(text: str, *examples: object, alias: str | None = None) -> Any:  # noqa: ANN401 (pydantic's own type)
-    """Return a field that may be left out, with its line of documentation for the JSON Schema."""
-    return Field(default=None, description=text, examples=list(examples) or None, alias=alias)
 
 
 class Strict(BaseModel):
@@ -370,7 +363,7 @@ class Strict(BaseModel):
 class NumpyFunction(Strict):
     """A function of NumPy arrays."""
 
-    numpy: _Function = Field(description="A function of NumPy arrays.", examples=["gradients:square_grad"])
+    numpy: _Function
 
 
 Function = Annotated[_Function | NumpyFunction, expects(FUNCTION, remedy=_suggest_function, is_whole=True)]
@@ -379,126 +372,84 @@ Function = Annotated[_Function | NumpyFunction, expects(FUNCTION, remedy=_sugges
 class Domain(Strict):
     """Bounds that neither a drawn value nor a perturbation leaves."""
 
-    low: Real | None = optional("Lower bound.", 0)
-    high: Real | None = optional("Upper bound.", 1)
+    low: Real | None = None
+    high: Real | None = None
 
 
 DOMAIN = _pair("domain")
 Limits = Annotated[Domain, DOMAIN]
-MOVE = (
-    "false: a stated value stays as it is. By default a gradient must also be right where every stated "
-    "number and every weight is another one: a 0, a 1 or an identity switches terms off. Needs a reason."
-)
 
 
 class Sparse(Strict):
     """Where the nonzeros of a SparseTensor are; its values are what is differentiated."""
 
-    indices: Places | None = optional("The place of each nonzero.", [[0, 1], [2, 0]])
-    nnz: NonZeros | None = optional("Number of nonzeros, at places that are drawn.", 5)
+    indices: Places | None = None
+    nnz: NonZeros | None = None
 
 
 class Ragged(Strict):
     """How a RaggedTensor's values are divided into rows. Its flat values are what is differentiated."""
 
-    row_lengths: RowLengths = Field(
-        description="Length of each row; or a list of such lists, the outermost dimension first.",
-        examples=[[2, 0, 3], [[2, 1], [1, 3, 2]]],
-    )
-    inner_shape: Shape = Field(
-        default=[], description="Dimensions of each value, where it is no scalar.", examples=[[4]]
-    )
+    row_lengths: RowLengths
+    inner_shape: Shape = []
 
 
 class Uniform(Strict):
     """Uniform between `low` and `high`."""
 
-    low: Real = Field(description="Lower end of the range.", examples=[-2.0])
-    high: Real = Field(description="Upper end of the range.", examples=[2.0])
+    low: Real
+    high: Real
 
 
 class Normal(Strict):
     """Normal distribution."""
 
-    mean: Real = Field(default=0.0, description="Mean; default 0.")
-    stddev: Positive = Field(default=1.0, description="Standard deviation; default 1.")
+    mean: Real = 0.0
+    stddev: Positive = 1.0
 
 
 class Integers(Strict):
     """Whole numbers from `low` up to, but not including, `high`."""
 
-    low: Integer = Field(description="Smallest value.", examples=[0])
-    high: Integer = Field(description="End of the range, excluded as in NumPy.", examples=[10])
+    low: Integer
+    high: Integer
 
 
 class InputModel(Strict):
     """One tensor that goes into the op (dtype, shape, where its values come from), or a structure of them."""
 
-    shape: Shape | None = optional("Dimensions; may be left out with `value` or `file`.", [3, 2])
-    dtype: DtypeField | None = optional("TensorFlow dtype; default float64.", "float32")
+    shape: Shape | None = None
+    dtype: DtypeField | None = None
     # The keys of `words.GENERATORS`.
-    value: Value | None = optional(
-        "Values: a scalar broadcasts; complex numbers are text such as 1+2j.", 0.5, [1, 2]
+    value: Value | None = None
+    file: FileName | None = None
+    uniform: Annotated[Uniform, _pair("uniform")] | None = None
+    normal: Annotated[Normal, _pair("normal")] | None = None
+    integers: Annotated[Integers, _pair("integers")] | None = None
+    choice: Scalars | None = None
+    bool: Probability | None = None
+    one_hot: Yes | None = None
+    spd: Yes | None = None
+    triangular: Side | None = None
+    probabilities: Yes | None = None
+    generator: Label | None = None
+    away_from: Reals | None = None
+    min_gap: Positive | None = None
+    symmetric: Flag = False
+    domain: Limits | None = None
+    scale: Positive | None = None
+    differentiate: Flag = True
+    move: Flag = True
+    reason: Text | None = None
+    sparse: Sparse | None = None
+    ragged: Ragged | None = None
+    dict_: Annotated[dict[Label, Tensors], Field(min_length=1), _NAMED] | None = Field(
+        default=None, alias="dict"
     )
-    file: FileName | None = optional("Values from a file beside the spec.", "data.npz:weights", "data.npy")
-    uniform: Annotated[Uniform, _pair("uniform")] | None = optional("Draw uniformly.", {"low": -2, "high": 2})
-    normal: Annotated[Normal, _pair("normal")] | None = optional(
-        "Draw from a normal distribution.", {"mean": 0, "stddev": 2}
-    )
-    integers: Annotated[Integers, _pair("integers")] | None = optional(
-        "Draw whole numbers; high is excluded.", {"low": 0, "high": 10}
-    )
-    choice: Scalars | None = optional("Draw from these values.", [-1, 1])
-    bool: Probability | None = optional(
-        "Draw booleans: true for fair ones, or the probability of true.", ON, 0.3
-    )
-    one_hot: Yes | None = optional("A single 1 along the last axis, at random.", ON)
-    spd: Yes | None = optional("Symmetric (Hermitian) positive definite, well conditioned.", ON)
-    triangular: Side | None = optional("Triangular with a diagonal away from 0.", "lower")
-    probabilities: Yes | None = optional("Positive, with sum 1 along the last axis.", ON)
-    generator: Label | None = optional(
-        "Draw by a generator of an installed package, by its entry point's name.", "heavy_tailed"
-    )
-    away_from: Reals | None = optional(
-        "Points, such as kinks, that drawn values keep 0.1 standard deviations away from.", [0]
-    )
-    min_gap: Positive | None = optional("Least distance between any two drawn elements: no ties.", 0.01)
-    symmetric: Flag = Field(
-        default=False,
-        description="A symmetric (Hermitian) matrix that stays so: elements move in pairs, symmetric parts "
-        "are compared. For what reads one triangle, such as a Cholesky factor.",
-    )
-    domain: Limits | None = optional("Bounds for all values and perturbations.", {"low": 0})
-    scale: Positive | None = optional("Typical magnitude, for the step; default from the values.", 1.0e-3)
-    differentiate: Flag = Field(default=True, description="false: the tensor isn't differentiated.")
-    move: Flag = Field(default=True, description=MOVE)
-    reason: Text | None = optional("Why it doesn't move; shown in the report.", "a mask of zeros and ones")
-    sparse: Sparse | None = optional(
-        "Makes it a SparseTensor of the dense shape `shape`; the values are those of its nonzeros.",
-        {"nnz": 5},
-    )
-    ragged: Ragged | None = optional(
-        "Makes it a RaggedTensor; the values are its flat values.", {"row_lengths": [2, 0, 3]}
-    )
-    dict_: Annotated[dict[Label, Tensors], Field(min_length=1), _NAMED] | None = optional(
-        "A dict of inputs by key, labelled `x.key`.", {"w": {"shape": [3, 2]}}, alias="dict"
-    )
-    tuple_: Annotated[list[Tensors], Field(min_length=1), _LISTED] | None = optional(
-        "A tuple of inputs, labelled `x[0]`, `x[1]`.", [{"shape": [3]}, {"shape": [2]}], alias="tuple"
-    )
-    list_: Annotated[list[Tensors], Field(min_length=1), _LISTED] | None = optional(
-        "A list of inputs, labelled `x[0]`, `x[1]`, where a list alone can't stand.",
-        [{"shape": [3]}],
-        alias="list",
-    )
-    object_: ClassName | None = optional(
-        "A dataclass, named tuple or the like, which is called with its fields by keyword.",
-        "package.module:State",
-        alias="object",
-    )
-    fields: Annotated[dict[Label, Tensors], Field(min_length=1), _NAMED] | None = optional(
-        "The fields of an object, labelled `x.field`.", {"h": {"shape": [2]}}
-    )
+    tuple_: Annotated[list[Tensors], Field(min_length=1), _LISTED] | None = Field(default=None, alias="tuple")
+    list_: Annotated[list[Tensors], Field(min_length=1), _LISTED] | None = Field(default=None, alias="list")
+    object_: ClassName | None = Field(default=None, alias="object")
+    fields: Annotated[dict[Label, Tensors], Field(min_length=1), _NAMED] | None = None
 
     @property
     def sources(self) -> dict[str, Any]:

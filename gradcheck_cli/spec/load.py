@@ -28,7 +28,6 @@ from gradcheck_cli.spec.case import (
     Case,
     CodeUnderTest,
     Expectations,
-    InputSpec,
     Judging,
     Origin,
     OutputSpec,
@@ -264,8 +263,8 @@ class _Reading:
                 ops += _read_ops(document, shared)
         for op, cases in ops:
             name = _name_op(op, names, stem if len(ops) == 1 else None)
-            heading = _Heading(name, replace(origin, line=op.line), self.seed)
-            self.cases.extend(read_cases(op, cases, heading))
+            read = _read_cases(op, cases, name, replace(origin, line=op.line))
+            self.cases += read if self.seed is None else [replace(case, seed=self.seed) for case in read]
         self.faults += log.faults
 
 
@@ -374,19 +373,11 @@ DEFAULT_CASE = "default"
 
 
 @dataclass(frozen=True)
-class _Heading:
-    """An op's name and place, and the seed that overrides its own; `None` where none does."""
-
-    name: str
-    origin: Origin
-    seed: int | None
-
-
-@dataclass(frozen=True)
 class _Merged:
-    """A merged op or case: its heading and text, its sound keys, and the names of broken ones."""
+    """A merged op or case: the op's name, its place and text, its sound keys, the names of broken ones."""
 
-    heading: _Heading
+    op: str
+    origin: Origin
     node: Written
     model: OpModel
     broken: set[str]
@@ -397,9 +388,9 @@ class _Merged:
         return any(name.startswith("inputs") for name in self.broken)
 
 
-def read_cases(op: Written, cases: Sequence[Written], heading: _Heading) -> list[Case]:
+def _read_cases(op: Written, cases: Sequence[Written], op_name: str, origin: Origin) -> list[Case]:
     """Return the sound cases of an op merged over its defaults, in the order written; faults are logged."""
-    faults, base = op.log.count, _validate(heading, op)
+    faults, base = op.log.count, _validate(op_name, origin, op)
     if base is None:
         return []
     check_binding(op, base.model, base.broken)
@@ -409,7 +400,15 @@ def read_cases(op: Written, cases: Sequence[Written], heading: _Heading) -> list
         return []
     cases = [case for case in cases if case.entries]
     has_default = any(case.data.get("name") == DEFAULT_CASE for case in cases)
-    is_template = has_default or (bool(cases) and any(map(_lacks_shape, _tensors(base.model))))
+    is_template = has_default or (
+        bool(cases)
+        and any(
+            model.shape is None
+            and model.ragged is None
+            and not any(GENERATORS[kind].is_fixed for kind in model.sources)
+            for model in _tensors(base.model)
+        )
+    )
     read = [] if is_template else [(base, DEFAULT_CASE)]
     names: dict[str, Written] = {}
     for case in cases:
@@ -417,7 +416,7 @@ def read_cases(op: Written, cases: Sequence[Written], heading: _Heading) -> list
         if isinstance(name.data, str) and (first := names.setdefault(name.data, name)) is not name:
             name.add(f"must be unique, but got {name.data!r}, which line {first.line} has. Rename one")
         check_known(case.at("inputs"), base.node.at("inputs"))
-        merged = _validate(heading, case.without("name").over(op.without("name"), merge_op))
+        merged = _validate(op_name, origin, case.without("name").over(op.without("name"), merge_op))
         if merged is not None and merged.model.inputs is not None:
             read.append((merged, str(name.data or "")))
     variants = [(merged, _read_variants(merged, name)) for merged, name in read]
@@ -426,22 +425,17 @@ def read_cases(op: Written, cases: Sequence[Written], heading: _Heading) -> list
     return [case for _, cases in variants for case in cases]
 
 
-def _validate(heading: _Heading, node: Written) -> _Merged | None:
+def _validate(op: str, origin: Origin, node: Written) -> _Merged | None:
     node = with_constants(node)
     model, broken = validate(OpModel, node)
     if model is None:
         return None
     check_functions(node, model)
-    return _Merged(heading, node, model, broken)
+    return _Merged(op, origin, node, model, broken)
 
 
 def _tensors(model: OpModel) -> list[InputModel]:
     return [leaf for tensors in (model.inputs or {}).values() for leaf in leaves_of(tensors)]
-
-
-def _lacks_shape(model: InputModel) -> bool:
-    has_own = any(GENERATORS[kind].is_fixed for kind in model.sources)
-    return model.shape is None and model.ragged is None and not has_own
 
 
 def _read_variants(merged: _Merged, name: str) -> list[Case]:
@@ -504,9 +498,9 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
     Raises:
         Unreadable: an input has faults, which are logged.
     """
-    heading, node, model = merged.heading, merged.node, merged.model
+    origin, node, model = merged.origin, merged.node, merged.model
     outputs = () if merged.broken & (KEYS | {"outputs"}) else _read_outputs(merged, variant)
-    arguments = read_arguments(Setting(heading.origin.folder, variant, model), node)
+    arguments = read_arguments(Setting(origin.folder, variant, model), node)
     if merged.has_broken_inputs:
         raise Unreadable
     tensors = [tensor for argument in arguments for tensor in argument.tensors]
@@ -516,13 +510,13 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
     dtype = variant or (differentiable or tensors)[0].dtype
     second_order = _modes_of_second_order(model, dtype)
     case = Case(
-        op=heading.name,
+        op=merged.op,
         name=name,
         dtype=dtype,
         arguments=arguments,
         outputs=outputs,
         mode=model.modes[0],
-        seed=model.seed if heading.seed is None else heading.seed,
+        seed=model.seed,
         code=fill(
             CodeUnderTest,
             model,
@@ -530,7 +524,10 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
             binding=binding_of(model),
             gradient=read_function(model, "gradient"),
             variables=True if isinstance(model.variables, dict) else model.variables,
-            variable_rules=_read_variable_rules(node, model),
+            variable_rules=tuple(
+                VariableRule(glob, **read_moving(node.at("variables", glob), rule))
+                for glob, rule in (model.variables if isinstance(model.variables, dict) else {}).items()
+            ),
             covers=tuple(dict.fromkeys(model.covers or ())),
         ),
         reference=Reference(reference, model.reference_forward, model.implicit) if reference else None,
@@ -544,7 +541,12 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
         judging=fill(
             Judging,
             model,
-            samples=_count_samples(model, tensors),
+            # Few values of an input are all tested, unless a number of samples is stated.
+            samples=max(
+                model.samples,
+                *(len(few_values(tensor)) for tensor in tensors if "samples" not in model.model_fields_set),
+                0,
+            ),
             tolerance=fill(StatedTolerance, model.tolerance),
             power=fill(Power, model.power),
             checks_off=frozenset(name for name, is_on in model.checks or ChecksModel() if not is_on),
@@ -553,17 +555,10 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
             unreached=tuple((model.unreached or {}).items()),
         ),
         running=fill(Running, model),
-        origin=replace(heading.origin, variant=variant, tags=tuple(model.tags)),
+        origin=replace(origin, variant=variant, tags=tuple(model.tags)),
     )
     _check_pairs(merged, case)
     return case
-
-
-def _read_variable_rules(node: Written, model: OpModel) -> tuple[VariableRule, ...]:
-    """Return what is said of variables by name; faults are logged."""
-    rules = model.variables if isinstance(model.variables, dict) else {}
-    variables = node.at("variables")
-    return tuple(VariableRule(glob, **read_moving(variables.at(glob), rule)) for glob, rule in rules.items())
 
 
 def _modes_of_second_order(model: OpModel, dtype: str) -> tuple[str, ...]:
@@ -574,13 +569,6 @@ def _modes_of_second_order(model: OpModel, dtype: str) -> tuple[str, ...]:
     modes = tuple(word for word in written if word in MODES)
     dtypes = [word for word in written if word not in MODES]
     return (modes or MODES) if dtype in (dtypes or [dtype]) else ()
-
-
-def _count_samples(model: OpModel, tensors: Sequence[InputSpec]) -> int:
-    """Return how many points are drawn: as written, else enough for an input with few values to take each."""
-    if "samples" in model.model_fields_set:
-        return model.samples
-    return max([model.samples, *(len(few_values(tensor)) for tensor in tensors)])
 
 
 def _rules_of(model: OpModel, *, is_second_order: bool) -> tuple[PairRule, ...]:

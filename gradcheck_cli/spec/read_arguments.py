@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from gradcheck_cli.errors import suggest
-from gradcheck_cli.spec.case import Argument, Form, FunctionRef, InputSpec, Source, kind_of
+from gradcheck_cli.spec.case import UNBOUNDED, Argument, Form, FunctionRef, InputSpec, Source, kind_of
 from gradcheck_cli.spec.document_model import Defaults, OpModel, VariableModel
 from gradcheck_cli.spec.faults import show
 from gradcheck_cli.spec.input_model import FUNCTION, InputModel, NumpyFunction, Ragged, Sparse, Strict
@@ -145,7 +145,8 @@ def read_moving(node: Written, model: InputModel | VariableModel) -> dict[str, A
         node.add("must go with a reason. Say why it doesn't move: {move: false, reason: ...}", "move")
     if model.move and model.reason:
         node.add("must go with move: false. Drop it, or say move: false", "reason")
-    domain = (model.domain.low, model.domain.high) if model.domain else (None, None)
+    written = (model.domain.low, model.domain.high) if model.domain else (None, None)
+    domain = tuple(limit if end is None else end for end, limit in zip(written, UNBOUNDED, strict=True))
     return {"domain": domain, "keeps": "" if model.move else model.reason or ""}
 
 

@@ -8,7 +8,9 @@ needs neither pydantic nor numpy.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 # How TensorFlow runs an op; `tensorflow_backend/modes` opens it so.
 MODES = ("graph", "dynamic", "eager", "xla")
@@ -27,11 +29,18 @@ TWO_NUMBERS = {
 }
 
 
-def words_of_others(kind: str, word: str) -> list[str]:
-    """Return what to write here for another tool's word, by the table of a kind in `words_of_others.yaml`."""
+@cache
+def read_table(name: str) -> dict[str, Any]:
+    """Return a table that is written as data: `words_of_others`, or `keys`, by model and key."""
     import yaml  # late: few words are wrong
 
-    tables = yaml.safe_load(Path(__file__).with_name("words_of_others.yaml").read_text("utf-8"))
+    tables: dict[str, Any] = yaml.safe_load(Path(__file__).with_name(f"{name}.yaml").read_text("utf-8"))
+    return tables
+
+
+def words_of_others(kind: str, word: str) -> list[str]:
+    """Return what to write here for another tool's word, by the table of a kind in `words_of_others.yaml`."""
+    tables = read_table("words_of_others")
     return [line for line, words in tables[kind].items() if word in words.split()]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import yaml
@@ -52,12 +53,13 @@ def parse(log: FaultLog, content: bytes) -> list[Written]:
     return reader.documents
 
 
+@dataclass
 class _Stop(Exception):  # noqa: N818 (control flow inside this module)
     """A fault after which the rest of the file can't be read."""
 
-    def __init__(self, line: int, message: str, place: Path = ()) -> None:
-        super().__init__(message)
-        self.line, self.place, self.message = line, place, message
+    line: int
+    message: str
+    place: Path = ()
 
 
 def _decode(content: bytes) -> str:

@@ -197,11 +197,11 @@ class WalkedProbe:
         low, high = -np.inf, np.inf
         for input_index, direction in self.directions.items():
             bounds = self.walk.source.case.tensors[input_index].domain
-            if np.iscomplexobj(direction) or bounds == (None, None):
+            if np.iscomplexobj(direction):
                 continue
             point = self.walk.source.at.point[input_index]
             with np.errstate(divide="ignore", invalid="ignore"):
-                ends = [(bound - point) / direction for bound in bounds if bound is not None]
+                ends = [(bound - point) / direction for bound in bounds]
             for end in ends:
                 finite_ends = end[np.isfinite(end)]
                 high = min([high, *finite_ends[finite_ends >= 0].tolist()])

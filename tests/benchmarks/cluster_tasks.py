@@ -13,9 +13,9 @@ def tiny(order, archive):
     """Answer as `check_document` does, with the same events and the same fields, and check nothing."""
     worker = get_worker()
     name = str(worker.name)
-    dask_task.report_start(worker, order, {"name": name, "host": "here"})
+    dask_task.report_start(worker, order, name=name, host="here")
     for number in range(len(order.cases)):
-        dask_task.report_start(worker, order, {"case": number, "name": name})
+        dask_task.report_start(worker, order, case=number, name=name)
     error = CaseError("internal", "not checked")
     return dask_task.Answer(
         worker.address, "", "-", tuple(failed_case(case, error, 0.0) for case in order.cases), {}

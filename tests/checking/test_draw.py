@@ -95,7 +95,7 @@ def test_no_step_leaves_the_domain():
         return np.sqrt(x)
 
     op = Numpy(root, lambda u, x: u / np.sqrt(x), {"x": [0.25]})
-    found = ladder(op, domains={"x": (0.0, None)})
+    found = ladder(op, domains={"x": (0.0, np.inf)})
     assert min(float(np.min(points)) for points in evaluated) >= 0
     assert math.isnan(found.below[0]) or found.below[0] > 0
 

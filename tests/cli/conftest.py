@@ -77,13 +77,13 @@ class Engine:
         self.asked.update(processes=options)
         return SimpleNamespace(status=lambda: "")
 
-    def run_in_workers(self, workers, cases, *, listener=None, mark=None, **rest):
+    def run_in_workers(self, workers, cases, *, on_progress, on_case, mark=None, **rest):
         self.asked.update(cases=list(cases))
         results = [result if mark is None else mark(result) for result in self.results]
         self.during()
         for case, result in zip(cases, results, strict=False):
-            listener.on_start(case)
-            listener.on_case(result)
+            on_progress(case, None)
+            on_case(result)
         fields = {"seed": 0, "cases": tuple(results), "duration_s": 0.9, **self.report}
         return Report("0.1.0", "2.21.0", "3.11.7", **fields)
 

@@ -65,6 +65,6 @@ def test_the_bar_shows_what_workers_say_of_themselves(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "160")
     with console.progress_bar(4, Workers().status) as bar:
-        bar.end_case()
+        bar.update(advance=1)
     assert "1/4" in shown.getvalue()
     assert "3 workers, 2 busy, longest conv on w1 (12 s)" in shown.getvalue()

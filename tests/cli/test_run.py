@@ -52,12 +52,14 @@ def test_a_run_prints_tables_and_a_summary(invoke, engine):
 def test_results_stream(invoke, engine, a_case, a_result, capsys):
     seen = []
 
-    def watch(workers, cases, *, listener, **rest):
+    def watch(workers, cases, *, on_progress, on_case, **rest):
         for case, result in zip(cases, engine.results, strict=True):
-            listener.on_start(case)
-            listener.on_case(result)
+            on_progress(case, None)
+            on_case(result)
             seen.append(capsys.readouterr().out)
-        return type(engine).run_in_workers(engine, workers, (), listener=listener, **rest)
+        return type(engine).run_in_workers(
+            engine, workers, (), on_progress=on_progress, on_case=on_case, **rest
+        )
 
     engine.cases, engine.results = [a_case("a"), a_case("b")], [a_result("a"), a_result("b")]
     engine.run_in_workers = watch

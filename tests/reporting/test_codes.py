@@ -75,17 +75,17 @@ def pair(status, **found):
 
 
 def test_pairs_and_checks_are_told_apart():
-    assert codes.code_of_pair(pair(Status.PASSED)) is None
-    assert str(codes.code_of_pair(pair(Status.MISMATCHED))) == "GC101 value"
+    assert codes.code_for(pair(Status.PASSED)) is None
+    assert str(codes.code_for(pair(Status.MISMATCHED))) == "GC101 value"
     assert (
-        str(codes.code_of_pair(pair(Status.MISMATCHED, mismatch="nonfinite and value"))) == "GC104 nonfinite"
+        str(codes.code_for(pair(Status.MISMATCHED, mismatch="nonfinite and value"))) == "GC104 nonfinite"
     )
-    assert str(codes.code_of_pair(pair(Status.EXPECTED_MISMATCH, mismatch="none"))) == "GC103 none"
-    assert str(codes.code_of_pair(pair(Status.INCONCLUSIVE))) == "GC200 undecided"
-    assert str(codes.code_of_pair(pair(Status.INCONCLUSIVE, undecided="jump"))) == "GC211 jump"
+    assert str(codes.code_for(pair(Status.EXPECTED_MISMATCH, mismatch="none"))) == "GC103 none"
+    assert str(codes.code_for(pair(Status.INCONCLUSIVE))) == "GC200 undecided"
+    assert str(codes.code_for(pair(Status.INCONCLUSIVE, undecided="jump"))) == "GC211 jump"
     second = CheckResult("second_order.linearity", Status.MISMATCHED)
-    assert str(codes.code_of_check(second)) == "GC102 linearity"
-    assert codes.code_of_check(CheckResult("linearity", Status.PASSED)) is None
+    assert str(codes.code_for(second)) == "GC102 linearity"
+    assert codes.code_for(CheckResult("linearity", Status.PASSED)) is None
 
 
 @pytest.mark.parametrize("text", ["GC102", "gc102", "linearity", " Linearity "])

@@ -66,7 +66,7 @@ def test_a_case_that_could_not_be_tried_says_why():
 
 
 def test_the_tally():
-    lines = layout.plain(tally_lines(ALL, Tally.of(ALL), width=99)).splitlines()
+    lines = layout.plain(tally_lines(ALL, Tally(ALL), width=99)).splitlines()
     assert lines == [
         "corruption                  tried  caught  undecided  missed",
         "factor: multiplied by 1.01      1       0          0       1",
@@ -79,13 +79,13 @@ def test_the_tally():
 @pytest.mark.parametrize(("caught", "shown"), [(9999, "99.9 %"), (10000, "100.0 %")])
 def test_all_is_only_said_of_all(caught, shown):
     every = report(case(*[CAUGHT] * caught, *[MISSED] * (10000 - caught)))
-    assert f"({shown})" in layout.plain(tally_lines(every, Tally.of(every), width=100))
+    assert f"({shown})" in layout.plain(tally_lines(every, Tally(every), width=100))
 
 
 def test_nothing_tried_has_no_share():
     nothing = report(case(status=Status.ERROR))
-    assert Tally.of(nothing).share is None
-    assert layout.plain(tally_lines(nothing, Tally.of(nothing), width=80)).startswith(
+    assert Tally(nothing).share is None
+    assert layout.plain(tally_lines(nothing, Tally(nothing), width=80)).startswith(
         "1 case · 0 of 0 corruptions called a mismatch, 1 case not tried"
     )
 

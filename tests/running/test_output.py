@@ -8,7 +8,7 @@ import pytest
 from gradcheck_cli.running.fork_server import LINES, Output
 from gradcheck_cli.running.local_workers import OutputFolder
 
-CASE = SimpleNamespace(key=("a/b", "default", "float64"), mode="graph")
+CASE = SimpleNamespace(mode_key=("a/b", "default", "float64", "graph"), mode="graph")
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_a_folder_that_can_not_be_made_is_no_error(output, tmp_path):
 def test_each_case_and_mode_has_a_file_of_its_own_which_later_runs_use_again(output, tmp_path):
     folder = OutputFolder(tmp_path)
     cases = [
-        SimpleNamespace(key=(op, name, "float64"), mode=mode)
+        SimpleNamespace(mode_key=(op, name, "float64", mode), mode=mode)
         for op, name, mode in (
             ("a/b", "default", "graph"),
             ("a_b", "default", "graph"),
@@ -65,7 +65,7 @@ def test_each_case_and_mode_has_a_file_of_its_own_which_later_runs_use_again(out
     ]
     for _ in range(2):
         for case in cases:
-            os.write(output.fileno(), case.key[0].encode())
+            os.write(output.fileno(), case.mode_key[0].encode())
             assert output.keep(folder.file_of(case), 0, output.size)
     files = [output.keep(folder.file_of(case), 0, 0) for case in cases]
     assert len({file.lower() for file in files}) == len(cases) == len(list(tmp_path.iterdir()))

@@ -12,9 +12,7 @@ import pytest
 from gradcheck_cli.results import ZERO_SIZE, CaseError, CaseResult, Status
 from gradcheck_cli.running.run_loop import (
     Ended,
-    Listener,
     Progressed,
-    Started,
     Stopper,
     Waited,
     failed_case,
@@ -43,7 +41,7 @@ class Scripted:
                 if isinstance(event, Waited | Progressed):
                     yield event
             elif isinstance(step, tuple):
-                yield Started(step[0])
+                yield Progressed(step[0])
             elif isinstance(step, CaseResult):
                 yield Ended(next(i for i, case in enumerate(cases) if case.name == step.case), step)
             else:
@@ -58,9 +56,8 @@ def run(*script):
     report = run_in_workers(
         workers,
         CASES,
-        listener=Listener(
-            on_case=lambda result: told.append(result.op), on_start=lambda case: started.append(case.op)
-        ),
+        on_case=lambda result: told.append(result.op),
+        on_progress=lambda case, share: started.append(case.op),
     )
     assert workers.closed == 1
     assert [result.op for result in report.cases] == sorted(told)
@@ -91,7 +88,7 @@ def test_a_result_is_told_as_soon_as_those_before_it_are_there():
     seen = []
     steps = [(number, lambda: counts.append(len(seen))) for number in (1, 0, 2, 3)]
     workers = Scripted(*(step for pair in steps for step in pair))
-    run_in_workers(workers, CASES, listener=Listener(on_case=seen.append))
+    run_in_workers(workers, CASES, on_case=seen.append)
     assert counts == [0, 2, 3, 4]
 
 
@@ -109,7 +106,7 @@ def test_an_interrupt_never_cuts_a_result_in_two():
         interrupt()
         told.append(result.op)
 
-    report = run_in_workers(Scripted(1, 0, 2), CASES, listener=Listener(on_case=tell))
+    report = run_in_workers(Scripted(1, 0, 2), CASES, on_case=tell)
     # Those that were next in turn as the interrupt came are still told with the one that it hit.
     assert told == ["op0", "op1"]
     assert report.interrupted
@@ -137,8 +134,7 @@ def test_a_run_is_stopped_at_a_failure_and_tells_what_is_done():
     stopper = Stopper(lambda result: result.op == "op1", max_failures=1)
     told = []
     workers = Scripted(0, 2, 1, 3)
-    listener = Listener(on_case=lambda result: told.append(result.op))
-    report = run_in_workers(workers, CASES, listener=listener, stopper=stopper)
+    report = run_in_workers(workers, CASES, on_case=lambda result: told.append(result.op), stopper=stopper)
     assert told == ["op0", "op1", "op2"]
     assert report.unchecked == ("stopped after 1 failed case: 1 of 4 cases weren't checked",)
     assert workers.closed == 1
@@ -162,9 +158,8 @@ def test_a_run_is_stopped_by_the_clock_while_nothing_comes(monkeypatch):
 def test_how_far_a_case_is_comes_with_the_case():
     told = []
     workers = Scripted((0,), lambda: Progressed(0, 0.25), lambda: Progressed(0, 0.5), 0)
-    listener = Listener(on_progress=lambda case, share: told.append((case.op, share)))
-    run_in_workers(workers, CASES[:1], listener=listener)
-    assert told == [("op0", 0.25), ("op0", 0.5)]
+    run_in_workers(workers, CASES[:1], on_progress=lambda case, share: told.append((case.op, share)))
+    assert told == [("op0", None), ("op0", 0.25), ("op0", 0.5)]
 
 
 class InterruptsAsItIsDestroyed:
@@ -216,7 +211,7 @@ def test_a_case_with_a_pair_without_elements_is_told_when_the_ops_other_cases_ar
     report = run_in_workers(
         Scripted(*steps()),
         cases,
-        listener=Listener(on_case=lambda case: heard.append(f"{len(ended)} {case.case} {case.status}")),
+        on_case=lambda case: heard.append(f"{len(ended)} {case.case} {case.status}"),
         is_shard=is_shard,
     )
     assert heard == told

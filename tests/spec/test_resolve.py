@@ -1,5 +1,7 @@
 """What documents mean: merging, cases, dtypes, bindings; the design's own examples."""
 
+import math
+
 import pytest
 
 from gradcheck_cli.spec.case import (
@@ -204,8 +206,8 @@ def test_every_other_key(cases_of):
     assert (case.judging.samples, case.seed, case.origin.tags) == (5, 7, ("slow", "gpu"))
     assert case.expected.pairs == (PairRule("d?/d*", "skip", 1.0, 2.0, "no"),)
     x, y, z = case.tensors
-    assert (x.domain, x.scale, x.min_gap, x.differentiate) == ((-5.0, None), 2.0, 0.1, False)
-    assert (y.domain, y.is_differentiable) == ((None, 5.0), True)
+    assert (x.domain, x.scale, x.min_gap, x.differentiate) == ((-5.0, math.inf), 2.0, 0.1, False)
+    assert (y.domain, y.is_differentiable) == ((-math.inf, 5.0), True)
     assert (z.dtype, z.source) == ("bool", Source("bool", {"probability": 0.25}))
     assert case.dtype == "bfloat16"
 

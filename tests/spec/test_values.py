@@ -195,7 +195,7 @@ def test_given_values_are_nobody_elses(drawn):
 
 def test_hand_made_inputs_without_room_fail_as_values(input_of):
     case, _ = input_of("{shape: [2]}")
-    tensor = InputSpec("x", "float64", (2,), Source("uniform", {"low": 0, "high": 1}), domain=(2, None))
+    tensor = InputSpec("x", "float64", (2,), Source("uniform", {"low": 0, "high": 1}), domain=(2, np.inf))
     with pytest.raises(CaseFailedError, match=r"inputs\.x: domain and away_from leave almost none"):
         draw(case, tensor, 0)
 

@@ -302,7 +302,7 @@ class Numpy:
                         self._dtype(name),
                         value.shape,
                         differentiate=name not in self.passed_through,
-                        domain=(domains or {}).get(name, (None, None)),
+                        domain=(domains or {}).get(name, (-np.inf, np.inf)),
                     ),
                 ),
             )

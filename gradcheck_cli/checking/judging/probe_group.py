@@ -124,13 +124,11 @@ class Group:
 
     def _span(self, input_index: int) -> Span:
         op, tensor = self.operations.differenced, self.case.tensors[input_index]
-        low, high = tensor.domain
         return Span(
             packed_size(op.inputs[input_index]),
             typical_size(self.point[self.columns[input_index]], tensor.scale),
             working_precision(op, op.inputs[input_index].dtype),
-            -np.inf if low is None else low,
-            np.inf if high is None else high,
+            *tensor.domain,
         )
 
     def count_changed_sides(self, piece: Operation, point: Float) -> float:

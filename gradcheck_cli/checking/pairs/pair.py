@@ -44,7 +44,7 @@ from gradcheck_cli.numerics import (
 )
 from gradcheck_cli.numerics.precision import coarsest, largest_finite
 from gradcheck_cli.numerics.sampling import Sparsity
-from gradcheck_cli.spec.case import Case, PairRule
+from gradcheck_cli.spec.case import Case, Interval, PairRule
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ class Pair:
         return label_of(self.operations.declared, self.key)
 
     @property
-    def domain(self) -> tuple[float | None, float | None]:
+    def domain(self) -> Interval:
         """The input's bounds, as the spec states them."""
         return self.case.tensors[self.input_index].domain
 

@@ -158,7 +158,7 @@ def _run(ctx: click.Context, options: RunOptions, folders: Sequence[str], began:
     # First, since TensorFlow is imported in the background.
     files = [target.file for target in options.reports if target.file is not None]
     workers = start_workers(ctx, options.workers, files)
-    from gradcheck_cli.results import count_nothing_left
+    from gradcheck_cli.results import Report, count_nothing_left
     from gradcheck_cli.running.selection import selection_of, write_history
 
     policy, ignored = options.gate.policy, options.gate.ignored
@@ -189,7 +189,12 @@ def _run(ctx: click.Context, options: RunOptions, folders: Sequence[str], began:
             is_shard=selected.shard is not None,
         )
     else:
-        report = _empty_report(changes.seed)
+        import platform
+
+        from gradcheck_cli import __version__
+
+        # TensorFlow's version isn't known: other shards' reports have it.
+        report = Report(__version__, "", platform.python_version(), changes.seed or 0, ())
     report = replace(
         report,
         policy=policy,
@@ -260,14 +265,3 @@ def _print_settings(ctx: click.Context) -> None:
 
     for line in layout.align(list(ctx.command.settings(ctx)), left=3):
         click.echo(line.rstrip())
-
-
-def _empty_report(seed: int | None) -> Report:
-    """Return the report of a run without cases: of an empty shard, or if nothing has changed."""
-    import platform
-
-    from gradcheck_cli import __version__
-    from gradcheck_cli.results import Report
-
-    # TensorFlow's version isn't known: other shards' reports have it.
-    return Report(__version__, "", platform.python_version(), seed or 0, ())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,6 +21,8 @@ from gradcheck_cli.spec.words import MODES
 from gradcheck_cli.visible import clean, count, join_first
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from gradcheck_cli.gate import Shard
     from gradcheck_cli.results import Policy
     from gradcheck_cli.running.run_loop import Stopper
@@ -195,6 +198,27 @@ def handle_cases(cases: Sequence[Case], handle: Callable[[Case], int]) -> int:
     if codes:  # one case has the requested pair; it is no fault of the command line that another one lacks it
         failed.discard(UsageError.exit_code)
     return next((code for code in (1, 2, 3) if code in codes | failed), 0)
+
+
+def print_answers(
+    cases: Sequence[Case], answer: Callable[[Case, int], tuple[int, str | Sequence[Text]]]
+) -> int:
+    """Print the answer for each case, given a width, as text or as lines; return the cases' exit code."""
+    # Late imports: `blame --help` shouldn't wait for them.
+    from gradcheck_cli.cli.console import print_lines, terminal_width
+    from gradcheck_cli.running.session import start_tensorflow
+
+    def handle(case: Case) -> int:
+        start_tensorflow()  # before anything that imports it, or its start-up messages would be printed
+        with redirect_stdout(sys.stderr):  # what the forward prints isn't part of the result
+            code, content = answer(case, terminal_width())
+        if isinstance(content, str):
+            click.echo(content, nl=False)
+        else:
+            print_lines(content)
+        return code
+
+    return handle_cases(cases, handle)
 
 
 @dataclass(frozen=True)

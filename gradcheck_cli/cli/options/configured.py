@@ -55,13 +55,16 @@ class Settings:
         return path if self.file is None else os.path.relpath(self.file.parent / path)
 
 
-def read_settings(start: Path | None = None) -> Settings:
+def read_settings(start: str | Path = ".") -> Settings:
     """Return the settings of the nearest pyproject.toml, upward, that has a `[tool.gradcheck]`.
+
+    Args:
+        start: a folder, or a file in it.
 
     Raises:
         UsageError: a pyproject.toml isn't TOML, or `[tool.gradcheck]` isn't a table.
     """
-    start = Path.cwd() if start is None else start
+    start = Path(start).absolute()
     for folder in (start, *start.parents):
         file = folder / "pyproject.toml"
         if file.is_file():
@@ -87,7 +90,9 @@ def settings_for(paths: Sequence[str], config: str | None = None) -> Settings:
             raise UsageError(f"{config}: has no [tool.gradcheck]")
         return Settings(Path(config).absolute(), table)
     here = read_settings()
-    nearest = {settings.file: settings for settings in map(settings_near, paths)}
+    nearest = {
+        settings.file: settings for settings in (read_settings(Path(path).absolute()) for path in paths)
+    }
     nearest = {file or here.file: settings if file else here for file, settings in nearest.items()}
     if len(nearest) > 1:
         names = " and ".join(os.path.relpath(file) if file else "no file" for file in nearest)
@@ -95,12 +100,6 @@ def settings_for(paths: Sequence[str], config: str | None = None) -> Settings:
             f"{names} set options for these specs: run gradcheck once for each, or choose one with --config"
         )
     return next(iter(nearest.values()), here)
-
-
-def settings_near(path: str | Path) -> Settings:
-    """Return the settings in the nearest pyproject.toml above a file or folder, as in `read_settings`."""
-    start = Path(path).absolute()
-    return read_settings(start if start.is_dir() else start.parent)
 
 
 def default_paths(start: Path | None = None, settings: Settings | None = None) -> tuple[str, ...]:

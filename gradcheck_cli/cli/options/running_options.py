@@ -316,7 +316,11 @@ def write_reports(reports: Sequence[ReportTarget], form: str, report: Report) ->
         failures.append(try_to_write("annotations", lambda: print_commands(annotate(), err=err)))
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary and (form == "github" or is_beside):
-        append = partial(_append_summary, Path(summary), report)
+
+        def append() -> None:
+            with Path(summary).open("a", encoding="utf-8", errors="backslashreplace") as stream:
+                stream.write(render("markdown", report, root) + "\n")
+
         failures.append(try_to_write(f"to $GITHUB_STEP_SUMMARY '{summary}'", append))
     return report.exit_code or max(failures, default=0)
 
@@ -326,9 +330,3 @@ def write_file(file: Path, render_text: Callable[[], str]) -> int:
     from gradcheck_cli.plain_files import write_text
 
     return try_to_write(f"the report to '{file}'", lambda: write_text(file, render_text()))
-
-
-def _append_summary(file: Path, report: Report) -> None:
-    """Append the Markdown to the page that GitHub shows for a job: other steps write to it too."""
-    with file.open("a", encoding="utf-8", errors="backslashreplace") as stream:
-        stream.write(render("markdown", report, root_folder()) + "\n")

@@ -137,10 +137,10 @@ class Baseline(RunPart):
         """Return a case whose faults are known where the baseline holds them."""
         if self._against is None:
             return case
-        from gradcheck_cli.features.baseline.lock import as_in_run, by_key, mark_known
+        from gradcheck_cli.features.baseline import lock
 
         of_name = [entry for entry in self._old.values() if entry.op == case.op]
-        return mark_known(case, by_key(as_in_run(of_name, [case], self._paths)))
+        return lock.mark_known(case, lock.held_in(of_name, [case], self._paths))
 
     def add_to(self, report: Report) -> Report:
         """Return the report with the changes since the baseline."""
@@ -149,12 +149,14 @@ class Baseline(RunPart):
         from gradcheck_cli.features.baseline import lock
         from gradcheck_cli.results import Status
 
-        old = lock.by_key(lock.as_in_run(self._old.values(), report.cases, self._paths))
-        new = lock.locked_pairs_of(report.cases) | lock.skipped_pairs_of(report.cases, old)
+        old = lock.held_in(self._old.values(), report.cases, self._paths)
+        new = lock.locked_pairs_of(report.cases)
+        # Those of cases that are for another version, or without what they need.
+        skipped = {case.mode_key for case in report.cases if case.is_for_another_version}
+        new |= {key: replace(old[key], status=Status.SKIPPED) for key in old if key[:4] in skipped}
         beside = lock.faults_beside_pairs(report.cases)
         new |= {key: entry for key, entry in beside.items() if entry.status is Status.KNOWN}
-        findings = lock.compare(old, new, is_expected=lock.Expected(report))
-        return replace(report, baseline=findings)
+        return replace(report, baseline=lock.compare(old, new, is_expected=lock.Expected(report)))
 
     def write(self, report: Report) -> int:
         """Write the lock file, if requested, and print on standard error what has changed in it.
@@ -170,7 +172,7 @@ class Baseline(RunPart):
         try:
             with hold_lock(file):
                 held = lock.read_lock(file).values() if file.exists() else ()
-                old = lock.by_key(lock.as_in_run(held, report.cases, self._paths))
+                old = lock.held_in(held, report.cases, self._paths)
                 new = lock.locked_pairs_of(report.cases) | lock.faults_beside_pairs(report.cases)
                 entries, update = lock.update_pairs(old, new, is_gone=lock.Expected(report), day=self._day)
                 write_text(file, lock.lock_text(entries, file.absolute().parent))

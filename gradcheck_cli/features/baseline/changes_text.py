@@ -9,7 +9,7 @@ from rich.text import Text
 
 from gradcheck_cli import visible
 from gradcheck_cli.gate import BaselineFinding, Change
-from gradcheck_cli.reporting.codes import code_of_change
+from gradcheck_cli.reporting.codes import code_of
 from gradcheck_cli.reporting.exchange.findings import join_name
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import Report
@@ -65,7 +65,7 @@ def _change_lines(group: Sequence[BaselineFinding], width: int) -> list[Text]:
     where = f"{join_name(*first.key[:4])} · {first.pair}"
     if len(group) > 1:
         where += f" and {visible.count(len(group) - 1, 'pair')} more"
-    word = f"{word.upper() if first.is_failure else word} {code_of_change(first).number}"
+    word = f"{word.upper() if first.is_failure else word} {code_of(f'baseline/{first.change}').number}"
     head = Text(f"  {word}", style=style)
     lines = [head + Text(f"  {layout.clean(where)}", style="")]
     if first.change is not Change.NEW:  # the word says it, and there may be many

@@ -103,15 +103,15 @@ def _explain_unchecked(report: Report) -> dict[tuple[str, str, str, str], str]:
         if not case.pairs:
             failing = next((check.message for check in case.checks), "")
             why = failing if case.error is None else f"{case.error.kind}: {case.error.message}"
-            reasons[_key(case)] = f"couldn't be checked ({case.status}{why and ', '}{why})"
+            reasons[case.mode_key] = f"couldn't be checked ({case.status}{why and ', '}{why})"
     return reasons
 
 
 def _changed_checks(before: Report, after: Report) -> Iterator[BaselineFinding]:
     """Yield the checks that fail now and didn't, or no longer fail."""
-    earlier = {_key(case): _failing_checks(case) for case in before.cases if case.pairs}
+    earlier = {case.mode_key: _failing_checks(case) for case in before.cases if case.pairs}
     for case in after.cases:
-        old, new = earlier.get(_key(case)), _failing_checks(case)
+        old, new = earlier.get(case.mode_key), _failing_checks(case)
         if old is None or not case.pairs:
             continue
         for name in {**old, **new}:
@@ -121,11 +121,7 @@ def _changed_checks(before: Report, after: Report) -> Iterator[BaselineFinding]:
             elif name not in new:
                 change = Change.MENDED, f"was {old[name]}, and no longer is"
             if change is not None:
-                yield BaselineFinding(*_key(case), f"check {name}", *change, case.file)
-
-
-def _key(case: CaseResult) -> tuple[str, str, str, str]:
-    return *case.key, case.mode
+                yield BaselineFinding(*case.mode_key, f"check {name}", *change, case.file)
 
 
 def _failing_checks(case: CaseResult) -> Mapping[str, str]:

@@ -21,7 +21,7 @@ from gradcheck_cli.checking.ops.operation import Float, Operation, TensorInfo, p
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.gate import Fingerprint, Projection
 from gradcheck_cli.numerics import precision_of
-from gradcheck_cli.spec.case import Case
+from gradcheck_cli.spec.case import UNBOUNDED, Case, Interval
 
 # Beyond this many elements in a tensor, projections are taken one at a time. Beyond this many in all inputs,
 # they move together.
@@ -54,7 +54,7 @@ _SCALES = (
 
 def take_fingerprints(case: Case, formula: Operation, pairs: Sequence[PairKey]) -> dict[PairKey, Fingerprint]:
     """Return the fingerprint of each pair of a case at a sample point; see `hooks.fingerprints`."""
-    domains = {input_index: tensor.domain for input_index, tensor in enumerate(case.tensors)}
+    domains = dict(enumerate(tensor.domain for tensor in case.tensors))
     return fingerprints(formula, pairs, domains=domains, nondeterminism=case.judging.nondeterminism)
 
 
@@ -62,7 +62,7 @@ def fingerprints(
     op: Operation,
     pairs: Sequence[PairKey],
     *,
-    domains: Mapping[int, tuple[float | None, float | None]] | None = None,
+    domains: Mapping[int, Interval] | None = None,
     nondeterminism: float = 0.0,
 ) -> dict[PairKey, Fingerprint]:
     """Return the fingerprint of each pair.
@@ -103,7 +103,7 @@ def _project(
     op: Operation,
     pairs: Sequence[PairKey],
     indices: Sequence[int],
-    domains: Mapping[int, tuple[float | None, float | None]],
+    domains: Mapping[int, Interval],
     nondeterminism: float,
 ) -> dict[PairKey, Fingerprint]:
     """Return some projections of each pair's gradient and forward."""
@@ -173,7 +173,7 @@ def _magnitude(op: Operation, output: int, upstream: Float) -> Float:
 
 
 def _differences(
-    op: Operation, steps: Mapping[int, Float], domains: Mapping[int, tuple[float | None, float | None]]
+    op: Operation, steps: Mapping[int, Float], domains: Mapping[int, Interval]
 ) -> list[Float] | None:
     """Return f(x + d) - f(x - d) of every output, d by input; `None` where f can't be evaluated."""
     moved: dict[int, Any] = {}
@@ -181,10 +181,7 @@ def _differences(
         info = op.inputs[input_index]
         point = pack(op.point[input_index][np.newaxis], info)
         points = precision_of(info.dtype).round(np.concatenate([point + displacement, point - displacement]))
-        low, high = domains.get(input_index, (None, None))
-        if low is not None or high is not None:
-            points = np.clip(points, low, high)
-        moved[input_index] = unpack(points, info)
+        moved[input_index] = unpack(np.clip(points, *domains.get(input_index, UNBOUNDED)), info)
     try:
         values = op.evaluate(moved)
     except CaseFailedError:  # the forward may assert something that doesn't hold nearby

@@ -143,6 +143,13 @@ def as_in_run(old: Iterable[Named], cases: Iterable[CaseResult], paths: Iterable
     return [replace(entry, full_op=names[entry.op, entry.file]) for entry in entries]
 
 
+def held_in(
+    entries: Iterable[LockedPair], cases: Iterable[CaseResult], paths: Iterable[str]
+) -> dict[Key, LockedPair]:
+    """Return what a baseline holds by its keys in a run; see `as_in_run`."""
+    return by_key(as_in_run(entries, cases, paths))
+
+
 def _is_below(file: str, folders: Iterable[Path]) -> bool:
     path = Path(file).resolve()
     return any(folder in (path, *path.parents) for folder in folders)
@@ -153,52 +160,31 @@ def mark_known(case: CaseResult, old: Mapping[Key, LockedPair]) -> CaseResult:
 
     The fault must be of the same kind, and its error no larger than ten times what it was.
     """
-
-    def is_known(entry: LockedPair) -> bool:
-        return entry.key in old and is_same_fault(old[entry.key], entry)
-
-    pairs = tuple(
-        replace(pair, status=Status.KNOWN) if is_known(_entry(case, pair)) else pair for pair in case.pairs
-    )
-    beside = {entry.pair for entry in _faults_of(case) if is_known(entry)}
+    entries = [*(_entry(case, pair) for pair in case.pairs), *_faults_of(case)]
+    known = {entry.pair for entry in entries if entry.key in old and is_same_fault(old[entry.key], entry)}
+    if not known:
+        return case
+    pairs = tuple(replace(pair, status=Status.KNOWN) if pair.label in known else pair for pair in case.pairs)
     checks = tuple(
-        replace(check, status=Status.KNOWN) if f"check {check.name}" in beside else check
+        replace(check, status=Status.KNOWN) if f"check {check.name}" in known else check
         for check in case.checks
     )
-    if case.error is not None and _WHOLE in beside:
+    if case.error is not None and _WHOLE in known:
         error = CheckResult(_WHOLE, Status.KNOWN, f"{case.error.kind}: {case.error.message}")
         return replace(case, error=None, checks=(*checks, error), status=Status.KNOWN)
-    if pairs == case.pairs and checks == case.checks:
-        return case
     return replace(case, pairs=pairs, checks=checks, status=case_status(pairs, checks))
 
 
-def skipped_pairs_of(cases: Iterable[CaseResult], old: Mapping[Key, LockedPair]) -> dict[Key, LockedPair]:
-    """Return a baseline's pairs whose cases are skipped: for another version, or without what they need."""
-    skipped = {(*case.key, case.mode) for case in cases if case.is_for_another_version}
-    return {key: replace(pair, status=Status.SKIPPED) for key, pair in old.items() if key[:4] in skipped}
-
-
 def _entry(case: CaseResult, pair: PairResult) -> LockedPair:
+    numbers, branches = pair.numbers, case.seen.branches
     return LockedPair(
-        op=case.op,
-        case=case.case,
-        dtype=case.dtype,
-        mode=case.mode,
-        pair=pair.label,
-        spec=case.file,
-        status=pair.status,
-        connected=pair.connected,
+        *(case.op, case.case, case.dtype, case.mode, pair.label, case.file, pair.status, pair.connected),
         error=_error(pair),
-        noise=pair.numbers.uncertainty,
-        allowed=pair.numbers.allowed,
-        tolerance=pair.numbers.tolerance,
+        noise=numbers.uncertainty,
+        allowed=numbers.allowed,
+        tolerance=numbers.tolerance,
         fingerprint=pair.fingerprint,
-        extent=Extent(
-            case.how.checks_off,
-            case.how.samples,
-            side_counts(case.seen.branches) if case.seen.branches else None,
-        ),
+        extent=Extent(case.how.checks_off, case.how.samples, side_counts(branches) if branches else None),
         fault="" if pair.status in GREEN else pair.mismatch or pair.undecided or str(pair.status),
         full_op=case.full_op,
     )
@@ -206,10 +192,10 @@ def _entry(case: CaseResult, pair: PairResult) -> LockedPair:
 
 def _error(pair: PairResult) -> float:
     """Return the error of the same element as `noise`; `max_abs_error` may belong to another one."""
-    if pair.numbers.worst is None:
+    worst = pair.numbers.worst
+    if worst is None:
         return pair.numbers.max_abs_error
-    difference = pair.numbers.worst.analytic - pair.numbers.worst.numeric
-    error = 0.0 if pair.numbers.worst.analytic == pair.numbers.worst.numeric else abs(difference)
+    error = 0.0 if worst.analytic == worst.numeric else abs(worst.analytic - worst.numeric)
     return math.inf if math.isnan(error) else error
 
 
@@ -238,7 +224,13 @@ def read_lock(file: Path) -> dict[Key, LockedPair]:
         raise UsageError(f"{file}: isn't UTF-8: {error}") from error
     # Not splitlines: a name may contain what Unicode calls a line's end.
     lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
-    _require_merged(file, lines)
+    for line_number, line in enumerate(lines, start=1):
+        if line.startswith(_CONFLICT):
+            raise UsageError(
+                f"{file}:{line_number}: holds git's marks of a conflict. Keep the lines of both sides (where "
+                "both have a pair, one of the two), delete the marks, and run --update-baseline. The line "
+                f"'{file.name} merge=union' in .gitattributes has git do so from then on."
+            )
     if lines[0] != HEADER:
         raise UsageError(f"{file}:1: must be {HEADER}: is this a baseline, and of this gradcheck?")
     entries: list[LockedPair] = []
@@ -262,45 +254,28 @@ def read_lock(file: Path) -> dict[Key, LockedPair]:
     if faults:
         faults[_SHOWN:] = [f"... and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else []
         raise UsageError("\n".join(faults))
-    return by_key(as_in_run(entries, (), ()))
-
-
-def _require_merged(file: Path, lines: Sequence[str]) -> None:
-    """Refuse a file with git's conflict markers, and say how to resolve the conflict."""
-    for line_number, line in enumerate(lines, start=1):
-        if line.startswith(_CONFLICT):
-            raise UsageError(
-                f"{file}:{line_number}: holds git's marks of a conflict. Keep the lines of both sides (where "
-                "both have a pair, one of the two), delete the marks, and run --update-baseline. The line "
-                f"'{file.name} merge=union' in .gitattributes has git do so from then on."
-            )
+    return held_in(entries, (), ())
 
 
 def _unfold(content: Object, _place: str) -> Object:
     """Return a line's content as a pair's: numbers in place of their texts, and what belongs together."""
-    sizes = {name: _parse_size(serial.read(str, content.get(name), name)) for name in _SIZES}
+    sizes = {}
+    for name in _SIZES:
+        text = serial.read(str, content.get(name), name)
+        if not float(text) >= 0:
+            raise ValueError(f"{text!r} is no size")
+        sizes[name] = serial.plain(float(text))
     tolerance = fingerprint = None
     if content.get("rtol") is not None:
         tolerance = {name: content.get(name) for name in ("rtol", "scaled", "atol")}
     if content.get("analytic") is not None:
-        fingerprint = {
-            name: [_parse_projection(text) for text in serial.read(tuple[str, ...], content.get(name), name)]
-            for name in ("analytic", "forward")
-        }
+        fingerprint = {}
+        for name in ("analytic", "forward"):
+            texts = serial.read(tuple[str, ...], content.get(name), name)
+            numbers = [[serial.plain(float(part)) for part in text.split(" ± ")] for text in texts]
+            fingerprint[name] = [dict(zip(("value", "slack"), parts, strict=True)) for parts in numbers]
     no_fault = {"fault": "", "since": "", "reason": "", "full_op": ""}
     return {"sides": None, **no_fault, **content, **sizes, "tolerance": tolerance, "fingerprint": fingerprint}
-
-
-def _parse_size(text: str) -> object:
-    size = float(text)
-    if math.isnan(size) or size < 0:
-        raise ValueError(f"{text!r} is no size")
-    return serial.plain(size)
-
-
-def _parse_projection(text: str) -> Object:
-    value, slack = map(float, text.split(" ± "))
-    return {"value": serial.plain(value), "slack": serial.plain(slack)}
 
 
 _LINES: serial.Layouts = {LockedPair: serial.Layout(inline=frozenset({"extent"}), unfold=_unfold)}
@@ -517,7 +492,10 @@ def _describe_less(old: Extent, new: Extent) -> str:
 
 def _find_moves(old: LockedPair, new: LockedPair) -> Iterator[tuple[Change, str]]:
     """Yield how a gradient that was right, and still is, has changed."""
-    analytic, forward = _describe_moves(old, new)
+    analytic = forward = ""
+    if old.fingerprint is not None and new.fingerprint is not None:
+        analytic = _describe_difference(old.fingerprint.analytic, new.fingerprint.analytic)
+        forward = _describe_difference(old.fingerprint.forward, new.fingerprint.forward)
     if forward:  # errors and gradients then belong to another function
         what = "the forward and the gradient have changed" if analytic else "the forward has changed"
         errors = f" (error {old.error:.1e} -> {new.error:.1e})"
@@ -561,31 +539,16 @@ def _describe_loosening(old: LockedPair, new: LockedPair) -> str:
     return f"scaled tolerance {before.scaled:.1e} -> {after.scaled:.1e} of the row" if wider else ""
 
 
-def _describe_moves(old: LockedPair, new: LockedPair) -> tuple[str, str]:
-    """Say how gradient and forward have changed, by their projections; empty if they haven't."""
-    if old.fingerprint is None or new.fingerprint is None:
-        return "", ""
-    return (
-        _describe_difference(old.fingerprint.analytic, new.fingerprint.analytic),
-        _describe_difference(old.fingerprint.forward, new.fingerprint.forward),
-    )
-
-
 def _describe_difference(before: Sequence[Projection], after: Sequence[Projection]) -> str:
+    """Say how a gradient or a forward has changed, by its projections; empty if it hasn't."""
     if len(before) != len(after):
         return "its projections can't be compared"
-    for first, second in zip(before, after, strict=True):
-        if _differ(first, second):
-            return f"a projection of it was {first.value:.8e}, and is {second.value:.8e}"
+    for old, new in zip(before, after, strict=True):
+        values = old.value, new.value
+        is_near = all(map(math.isfinite, values)) and abs(old.value - new.value) <= old.slack + new.slack
+        if not (is_near or old.value == new.value or all(map(math.isnan, values))):
+            return f"a projection of it was {old.value:.8e}, and is {new.value:.8e}"
     return ""
-
-
-def _differ(first: Projection, second: Projection) -> bool:
-    if not (math.isfinite(first.value) and math.isfinite(second.value)):
-        both_nan = math.isnan(first.value) and math.isnan(second.value)
-        return not both_nan and first.value != second.value
-    # Not `>`: with a slack of NaN they differ.
-    return not abs(first.value - second.value) <= first.slack + second.slack
 
 
 class Expected:

@@ -100,22 +100,17 @@ def summarise_pass(passes: Sequence[OpPass]) -> tuple[TracedOp, ...]:
     earlier: set[str] = set()
     ops = []
     for op_pass in passes:
-        incoming = {mark for _, value in op_pass.upstreams for mark in _marks(value)}
-        outgoing = [mark for _, value in op_pass.gradients for mark in _marks(value)]
         # A NaN that flows in and wasn't seen before comes from a sum of gradients, which no op shows.
-        new_marks = tuple(
-            mark for mark in dict.fromkeys([*sorted(incoming), *outgoing]) if mark not in earlier
+        incoming = sorted({mark for _, value in op_pass.upstreams for mark in _marks(value)})
+        outgoing = [mark for _, value in op_pass.gradients for mark in _marks(value)]
+        marks = tuple(mark for mark in dict.fromkeys([*incoming, *outgoing]) if mark not in earlier)
+        earlier.update(marks)
+        flows, gradients = (
+            tuple((index, summarise_tensor(value)) for index, value in values)
+            for values in (op_pass.upstreams, op_pass.gradients)
         )
-        earlier |= {*incoming, *outgoing}
-        ops.append(
-            TracedOp(
-                op_pass.place,
-                tuple((index, summarise_tensor(value)) for index, value in op_pass.upstreams),
-                tuple((index, summarise_tensor(value)) for index, value in op_pass.gradients),
-                tuple(_local_derivative(op_pass, value) for _, value in op_pass.gradients),
-                new_marks,
-            )
-        )
+        local = tuple(_local_derivative(op_pass, value) for _, value in op_pass.gradients)
+        ops.append(TracedOp(op_pass.place, flows, gradients, local, marks))
     return tuple(ops)
 
 

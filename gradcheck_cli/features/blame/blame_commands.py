@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
 import click
 
-from gradcheck_cli.cli.options.case_options import PickedCases, handle_cases, picking_options
+from gradcheck_cli.cli.options.case_options import PickedCases, picking_options, print_answers
 from gradcheck_cli.cli.options.configured import form_option
 
 if TYPE_CHECKING:
@@ -45,7 +42,7 @@ def blame(ctx: click.Context, *, picked: PickedCases, form: str) -> None:
             return code, blame_json(case, blames, code)
         return code, blame_lines(case, blames, width=width)
 
-    _print_answers(ctx, picked, answer)
+    ctx.exit(print_answers(picked.load(), answer))
 
 
 @click.command("trace")
@@ -77,25 +74,4 @@ def trace(ctx: click.Context, *, picked: PickedCases, types: tuple[str, ...], fo
         passes = trace_case(case, picked.label, types)
         return 0, trace_json(case, passes) if form == "json" else trace_lines(case, passes, width=width)
 
-    _print_answers(ctx, picked, answer)
-
-
-def _print_answers(
-    ctx: click.Context, picked: PickedCases, answer: Callable[[Case, int], tuple[int, str | list[Text]]]
-) -> None:
-    """Print the answer for each picked case, as JSON text or as lines, and exit with the cases' code."""
-    # Late imports: `blame --help` shouldn't wait for them.
-    from gradcheck_cli.cli.console import print_lines, terminal_width
-    from gradcheck_cli.running.session import start_tensorflow
-
-    def handle(case: Case) -> int:
-        start_tensorflow()  # before anything that imports it, or its start-up messages would be printed
-        with redirect_stdout(sys.stderr):  # what the forward prints isn't part of the result
-            code, content = answer(case, terminal_width())
-        if isinstance(content, str):
-            click.echo(content, nl=False)
-        else:
-            print_lines(content)
-        return code
-
-    ctx.exit(handle_cases(picked.load(), handle))
+    ctx.exit(print_answers(picked.load(), answer))

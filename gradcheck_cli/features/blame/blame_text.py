@@ -28,22 +28,11 @@ HEADINGS = ("op", "type", "upstream in", "local", "gradient out")
 LEFT = 2  # how many columns, from the first, contain words; the others contain numbers
 
 
-def heading(case: Case, output: str, inputs: Sequence[str], width: int) -> list[Text]:
-    """Return the heading of a backward pass: spec, op, dtype, case and pair."""
-    parts = [case.origin.path, case.op, case.dtype]
-    if case.name != "default":
-        parts.append(f"case {case.name}")
-    input_names = inputs[0] if len(inputs) == 1 else f"({', '.join(inputs)})"
-    parts.append(f"d{output}/d{input_names}")
-    packed = layout.pack([layout.clean(part) for part in parts], separator=" · ", width=width, indent=4)
-    return [Text(line, style="bold") for line in packed]
-
-
 def trace_lines(case: Case, passes: Sequence[PassTrace], *, width: int = 80) -> list[Text]:
     """Lay out backward passes; a table wider than `width` is folded, with separate lines for each op."""
     lines: list[Text] = []
     for pass_trace in passes:
-        lines += heading(case, pass_trace.output, pass_trace.inputs, width)
+        lines += layout.heading(case, _path_name(pass_trace), width=width)
         lines += _table(pass_trace, width)
         notes = pass_trace.notes or ("",) * len(pass_trace.inputs)
         for name, gradient, note in zip(pass_trace.inputs, pass_trace.gradients, notes, strict=True):
@@ -59,6 +48,11 @@ def trace_lines(case: Case, passes: Sequence[PassTrace], *, width: int = 80) -> 
                 style="dim",
             )
     return lines
+
+
+def _path_name(path: PassTrace | PathBlame) -> str:
+    inputs = path.inputs[0] if len(path.inputs) == 1 else f"({', '.join(path.inputs)})"
+    return f"d{path.output}/d{inputs}"
 
 
 def _table(pass_trace: PassTrace, width: int) -> list[Text]:
@@ -155,7 +149,20 @@ def trace_json(case: Case, passes: Sequence[PassTrace]) -> str:
                 },
                 "notes": dict(zip(pass_trace.inputs, pass_trace.notes, strict=False)),
                 "left_out": pass_trace.left_out,
-                "ops": [_op_json(op) for op in pass_trace.ops],
+                "ops": [
+                    {
+                        **place_json(op.place),
+                        "upstreams": [
+                            {"output": output, "value": plain(upstream)} for output, upstream in op.upstreams
+                        ],
+                        "gradients": [
+                            {"input": input_index, "value": plain(gradient), "local": plain(local)}
+                            for (input_index, gradient), local in zip(op.gradients, op.local, strict=True)
+                        ],
+                        "first": list(op.marks),
+                    }
+                    for op in pass_trace.ops
+                ],
             }
             for pass_trace in passes
         ],
@@ -176,18 +183,6 @@ def place_json(place: OpPlace) -> dict[str, object]:
     }
 
 
-def _op_json(op: TracedOp) -> dict[str, object]:
-    return {
-        **place_json(op.place),
-        "upstreams": [{"output": output, "value": plain(upstream)} for output, upstream in op.upstreams],
-        "gradients": [
-            {"input": input_index, "value": plain(gradient), "local": plain(local)}
-            for (input_index, gradient), local in zip(op.gradients, op.local, strict=True)
-        ],
-        "first": list(op.marks),
-    }
-
-
 STYLES = {Status.PASSED: "green", Status.MISMATCHED: "bold red", Status.INCONCLUSIVE: "bold yellow"}
 MAX_OTHERS = 10  # ops in doubt that are listed; JSON has all of them
 
@@ -196,7 +191,7 @@ def blame_lines(case: Case, path_blames: Sequence[PathBlame], *, width: int = 80
     """Lay out the result: a heading and a sentence for each output, and the other ops in doubt."""
     lines: list[Text] = []
     for path_blame in path_blames:
-        lines += heading(case, path_blame.output, path_blame.inputs, width)
+        lines += layout.heading(case, _path_name(path_blame), width=width)
         blame = path_blame.blame
         lines += layout.wrap(f"blame: {sentence(blame)}", width, 2, style=STYLES[blame.status])
         other_ops = [*blame.named[1:], *(blame.undecided if blame.named else blame.undecided[LISTED:])]

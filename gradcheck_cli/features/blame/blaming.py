@@ -32,7 +32,7 @@ from gradcheck_cli.features.blame.path_blame import (
     sentence,
 )
 from gradcheck_cli.hooks import OpenCase
-from gradcheck_cli.results import FAILING, UNDECIDED, PairResult, Status
+from gradcheck_cli.results import FAILING, UNDECIDED, Status
 from gradcheck_cli.running.session import check, open_pair, user_code
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.words import BINDINGS
@@ -95,23 +95,13 @@ def _blame_at(
         try:
             blame = find_blame(WalkedPath.of(wide or op, output, input_indices), each_alone=after_run)
         except GradientFormError as error:
-            blame = _blame_form(error)
+            if error.place is None:
+                raise CaseFailedError("gradient", error.message) from error
+            verdict = OpVerdict(error.place, Status.MISMATCHED, evidence=error.message)
+            blame = Blame((verdict,), agrees=False, is_form=True)
         if opener.case.judging.freeze is False and blame.agrees is False and not blame.named:
             blame = replace(blame, reason=_describe_unheld(op, output, input_indices))
         return blame, op
-
-
-def _blame_form(error: GradientFormError) -> Blame:
-    """Blame the op whose gradient has the wrong form.
-
-    Raises:
-        CaseFailedError: the op isn't known.
-    """
-    if error.place is None:
-        raise CaseFailedError("gradient", error.message) from error
-    return Blame(
-        (OpVerdict(error.place, Status.MISMATCHED, evidence=error.message),), agrees=False, is_form=True
-    )
 
 
 def compare_with_run(
@@ -124,24 +114,18 @@ def compare_with_run(
     checks = [f"check {check.name}: {check.message}" for check in findings.checks if check.status in _FAILS]
     marked = []
     for path in paths:
-        pairs = [
-            f"{pair.label} is {pair.status}{_details(pair)}"
+        failures = [
+            f"{pair.label} is {pair.status}" + (f" ({details})" if details else "")
             for pair in findings.pairs
+            for details in [pair.message or "; ".join(pair.cause.diagnosis)]
             if pair.status in _FAILS
             and (pair.label == label if label else pair.order > 1 or pair.output == path.output)
         ]
-        failures = "; ".join([*pairs, *checks])
-        marked.append(replace(path, blame=replace(path.blame, run=failures)) if failures else path)
+        marked.append(replace(path, blame=replace(path.blame, run="; ".join([*failures, *checks]))))
     return tuple(marked)
 
 
 _FAILS = FAILING | UNDECIDED
-
-
-def _details(pair: PairResult) -> str:
-    """Describe a failing pair."""
-    details = pair.message or "; ".join(pair.cause.diagnosis)
-    return f" ({details})" if details else ""
 
 
 _RANK = {Status.PASSED: 0, Status.INCONCLUSIVE: 1, Status.MISMATCHED: 2}
@@ -177,19 +161,15 @@ def explain_mismatches(judged: OpenCase) -> None:
         for pair in findings.pairs
         if pair.status is Status.MISMATCHED and pair.numbers.elements and pair.order in orders
     ]
-    began = clock.now()
-    lines: dict[str, str] = {}
+    began, lines = clock.now(), dict[str, str]()
     for label in wrong[:MOST_PAIRS]:
-        if judged.spent + clock.now() - began > LONG:
-            if not _is_single(findings.first, label):
-                lines[label] = f"blame: not looked for, since this takes long: {_blame_command(case, label)}"
-            continue
-        wrong_at = findings.judged.get(label)
-        line = _blame_line(label, opener, wrong_at.points if wrong_at else judged.points)
-        if line:
-            lines[label] = f"blame: {line}"
+        if judged.spent + clock.now() - began <= LONG:
+            wrong_at = findings.judged.get(label)
+            lines[label] = _blame_line(label, opener, wrong_at.points if wrong_at else judged.points)
+        elif not _is_single(findings.first, label):
+            lines[label] = f"not looked for, since this takes long: {_blame_command(case, label)}"
     findings.pairs = tuple(
-        pair.explained(*pair.cause.diagnosis, lines[pair.label]) if pair.label in lines else pair
+        pair.explained(*pair.cause.diagnosis, f"blame: {line}") if (line := lines.get(pair.label)) else pair
         for pair in findings.pairs
     )
 
@@ -318,6 +298,9 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
 def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
     """Find the op to blame, at every sample point; if there is none, compare that with a run's findings.
 
+    A path is checked again if its ops are all right although a run fails: a gradient that is right in float64
+    may be wrong in the declared dtype, or only for other upstreams. Only a result that names an op is kept.
+
     Raises:
         UsageError: there is no such pair.
         CaseFailedError: forward or gradient can't be evaluated.
@@ -325,26 +308,15 @@ def blame_case(case: Case, label: str | None = None) -> tuple[PathBlame, ...]:
     with user_code(case):
         opener, _, paths = _open_paths(case, label)
         samples = opener.points
-        blamed = [blame_path(*path, samples, opener) for path in paths]
+        blamed = tuple(blame_path(*path, samples, opener) for path in paths)
         if exit_code_of(blamed):
-            return tuple(blamed)
-        findings = check(case, explains=False)
-        marked = compare_with_run(blamed, findings, label)
-        return tuple(
-            _check_again(path_blame, opener, path, samples) if path_blame.blame.run else path_blame
-            for path_blame, path in zip(marked, paths, strict=True)
-        )
-
-
-def _check_again(
-    blamed: PathBlame, opener: CaseOpener, path: tuple[int, Sequence[int]], samples: Sequence[int]
-) -> PathBlame:
-    """Check a path again whose ops are all right although a run fails; keep a result that names an op.
-
-    A gradient that is right in float64 may be wrong in the declared dtype, or only for other upstreams.
-    """
-    again = blame_path(*path, samples, opener, after_run=True)
-    return again if again.blame.named else blamed
+            return blamed
+        marked = list(compare_with_run(blamed, check(case, explains=False), label))
+        for index, path in enumerate(paths):
+            if marked[index].blame.run:
+                again = blame_path(*path, samples, opener, after_run=True)
+                marked[index] = again if again.blame.named else marked[index]
+        return tuple(marked)
 
 
 def _open_paths(
@@ -353,22 +325,14 @@ def _open_paths(
     """Return the requested output and inputs, by index, with their op and its opener."""
     opener = opener_of(case, "graph")
     if label is not None:
-        opened_pair = open_pair(opener, label)
-        output, input_index = opened_pair.pair
-        return opened_pair.opener, opened_pair.op, [(output, [input_index])]
-    op = opener.open(Opening())
-    pairs = pair_keys(op)
-    if not pairs:
+        opener, op, (output, input_index) = open_pair(opener, label)
+        return opener, op, [(output, [input_index])]
+    op, paths = opener.open(Opening()), dict[int, list[int]]()
+    for output, input_index in pair_keys(op):
+        paths.setdefault(output, []).append(input_index)
+    if not paths:
         raise CaseFailedError(
             "pairs",
             "there is nothing to differentiate: no floating-point output, or no floating-point input.",
         )
-    outputs = dict.fromkeys(output for output, _ in pairs)
-    return (
-        opener,
-        op,
-        [
-            (output, [input_index for pair_output, input_index in pairs if pair_output == output])
-            for output in outputs
-        ],
-    )
+    return opener, op, list(paths.items())

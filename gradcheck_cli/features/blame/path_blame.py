@@ -11,24 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gradcheck_cli import visible
 from gradcheck_cli.checking.judging.op_alone import SingleOpVerdict, check_alone
-from gradcheck_cli.checking.ops.operation import (
-    Float,
-    GradientFormError,
-    Operation,
-    OpOnPath,
-    OpPlace,
-)
+from gradcheck_cli.checking.ops.operation import GradientFormError, OpPlace
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import (
     EXPLANATIONS,
     Judgement,
-    Precision,
     Problem,
     Reason,
     Verdict,
@@ -37,6 +30,9 @@ from gradcheck_cli.numerics import (
 )
 from gradcheck_cli.numerics.shared_limits import MARGIN
 from gradcheck_cli.results import Status
+
+if TYPE_CHECKING:
+    from gradcheck_cli.tensorflow_backend.walked_path import WalkedPath, WalkedProbe
 
 LISTED = 3  # ops in doubt that a sentence names
 
@@ -175,15 +171,15 @@ def _explain_remaining(blame: Blame, names: str) -> str:
     )
 
 
-def _list_doubtful(blame: Blame) -> str:
-    """List the ops in doubt, suspects first, as many as fit a sentence."""
-    doubtful = sorted(blame.undecided, key=lambda op: not op.is_suspect)
-    return ", ".join(f"{_name_briefly(op.place)}: {op.reason}" for op in doubtful[:LISTED])
-
-
 def _name_briefly(place: OpPlace) -> str:
     """Name an op without its gradient function, unless the user's are inside it."""
     return describe_op(place) if place.inside else f"'{place.name}' ({place.type})"
+
+
+def _list_doubtful(blame: Blame) -> str:
+    """List the ops that couldn't be judged, those that explain the error first."""
+    doubtful = sorted(blame.undecided, key=lambda op: not op.is_suspect)
+    return ", ".join(f"{_name_briefly(op.place)}: {op.reason}" for op in doubtful[:LISTED])
 
 
 def _explain_pass(blame: Blame) -> str:
@@ -211,49 +207,6 @@ _ROUNDINGS = 64.0
 _MOST_ALONE = 64
 
 
-class Probe(Protocol):
-    """One upstream at the output and one direction of the inputs, with the backward pass for it."""
-
-    @property
-    def slope(self) -> float:
-        """The pair's gradient along the direction."""
-
-    @property
-    def room(self) -> tuple[float, float]:
-        """How far back and forth the inputs may go, in units of the direction."""
-
-    @property
-    def is_finite(self) -> Sequence[tuple[bool, bool]]:
-        """Per op, whether all that flows in is finite, and all that comes out."""
-
-    def contributions(self, steps: Float) -> Float:
-        """Return (B, 1 + 2 K) contracted values: the output's, then each op's outputs' and inputs'."""
-
-    def sizes(self, step: float) -> Float:
-        """Return, per op (K,), the sum of its terms' magnitudes."""
-
-
-class OpPath(Protocol):
-    """The ops between an output and some inputs, in backward order."""
-
-    @property
-    def ops(self) -> Sequence[OpOnPath]:
-        """The ops."""
-
-    @property
-    def precision(self) -> Precision:
-        """The precision in which the path computes."""
-
-    def probe(self, generator: np.random.Generator) -> Probe:
-        """Draw an upstream and a direction."""
-
-    def isolate(self, index: int) -> Operation:
-        """Return one op as an op of its own, at its own operating point."""
-
-    def closes_over(self, index: int) -> bool:
-        """Whether an op depends on tensors that move with the input but aren't its own inputs."""
-
-
 @dataclass
 class _ProbeFinding:
     """What the probes show about one op: it is right if one tested it and none contradicts it."""
@@ -269,7 +222,7 @@ class _ProbeFinding:
         return self.is_tested and not (self.is_wrong or self.reason)
 
 
-def find_blame(path: OpPath, *, each_alone: bool = False) -> Blame:
+def find_blame(path: WalkedPath, *, each_alone: bool = False) -> Blame:
     """Check every op on a path, and say which are wrong.
 
     Args:
@@ -284,6 +237,11 @@ def find_blame(path: OpPath, *, each_alone: bool = False) -> Blame:
     for _ in range(PROBES):
         _evaluate_probe(path, path.probe(generator), findings, whole)
     verdicts: dict[int, OpVerdict] = {}
+
+    def judge_alone(indices: Sequence[int]) -> None:
+        for count, index in enumerate(indices):
+            verdicts[index] = _judge_op(path, index, findings[index], is_late=count >= _MOST_ALONE)
+
     for index, (op, finding) in enumerate(zip(path.ops, findings, strict=True)):
         if op.fault:
             verdicts[index] = OpVerdict(op.place, Status.MISMATCHED, evidence=op.fault)
@@ -291,24 +249,20 @@ def find_blame(path: OpPath, *, each_alone: bool = False) -> Blame:
             verdicts[index] = OpVerdict(op.place, Status.INCONCLUSIVE, op.obstacle)
         elif finding.is_right:
             verdicts[index] = OpVerdict(op.place, Status.PASSED)
-    waiting = [index for index in range(len(findings)) if index not in verdicts]
-    for count, index in enumerate(waiting):
-        verdicts[index] = _judge_op(path, index, findings[index], is_late=count >= _MOST_ALONE)
+    every = range(len(findings))
+    right = [index for index in every if index in verdicts and findings[index].is_right]
+    judge_alone([index for index in every if index not in verdicts])
     is_unexplained = each_alone or whole.is_wrong
     if is_unexplained and not any(verdict.status is Status.MISMATCHED for verdict in verdicts.values()):
         # There is a mistake somewhere: check the ops again whose slopes show only few digits on the path.
-        rough = [
-            index
-            for index, finding in enumerate(findings)
-            if (finding.is_rough or each_alone) and finding.is_right and index not in waiting
-        ]
-        for count, index in enumerate(rough):
-            verdicts[index] = _judge_op(path, index, findings[index], is_late=count >= _MOST_ALONE)
+        judge_alone([index for index in right if findings[index].is_rough or each_alone])
     agrees = False if whole.is_wrong else None if whole.reason else True
-    return Blame(tuple(verdicts[index] for index in range(len(findings))), agrees, whole.reason)
+    return Blame(tuple(verdicts[index] for index in every), agrees, whole.reason)
 
 
-def _evaluate_probe(path: OpPath, probe: Probe, findings: list[_ProbeFinding], whole: _ProbeFinding) -> None:
+def _evaluate_probe(
+    path: WalkedPath, probe: WalkedProbe, findings: list[_ProbeFinding], whole: _ProbeFinding
+) -> None:
     """Evaluate one probe: compare the two sides of each op, and of the whole gradient."""
     precision = path.precision
     rule = rule_for(precision, precision)
@@ -326,14 +280,8 @@ def _evaluate_probe(path: OpPath, probe: Probe, findings: list[_ProbeFinding], w
     )
     sizes = probe.sizes(min(precision.first_step, abs(low) or np.inf, high or np.inf))
     slope, uncertainty, reasons = estimated.numeric[:, 0], estimated.uncertainty[:, 0], _reasons(estimated)
-    _note(
-        whole,
-        slope[0],
-        probe.slope,
-        uncertainty[0],
-        rule.rtol * max(abs(slope[0]), abs(probe.slope)),
-        reasons[0],
-    )
+    allowed = rule.rtol * max(abs(slope[0]), abs(probe.slope))
+    _note(whole, slope[0], probe.slope, uncertainty[0], allowed, reasons[0])
     whole.is_tested = True
     for index, (finding, (takes_finite, gives_finite)) in enumerate(
         zip(findings, probe.is_finite, strict=True)
@@ -382,7 +330,7 @@ def _reasons(estimated: Judgement) -> list[str]:
     ]
 
 
-def _judge_op(path: OpPath, index: int, finding: _ProbeFinding, *, is_late: bool) -> OpVerdict:
+def _judge_op(path: WalkedPath, index: int, finding: _ProbeFinding, *, is_late: bool) -> OpVerdict:
     """Check an op alone, and combine the result with what the probes found."""
     place = path.ops[index].place
     if is_late:

@@ -19,12 +19,11 @@ import sys
 import tempfile
 import threading
 import zipfile
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import resolve_name
 from pathlib import Path
-from typing import Any
 
 from distributed import Reschedule, Worker, get_worker
 
@@ -34,9 +33,9 @@ from gradcheck_cli.results import CaseResult, FilesRead
 from gradcheck_cli.running.find_modules import file_of, find, parse_file
 from gradcheck_cli.running.limits import Limits, default_memory, format_size
 from gradcheck_cli.running.local_workers import CodePlace, LocalWorkers
-from gradcheck_cli.running.run_loop import Ended, Started
+from gradcheck_cli.running.run_loop import Ended, Progressed
 from gradcheck_cli.serial import map_texts
-from gradcheck_cli.spec.case import Argument, Case, InputSpec
+from gradcheck_cli.spec.case import Case
 
 LIMIT = 64 * 2**20  # bytes; the scheduler holds each folder for as long as a run takes
 _SKIPPED = ("__pycache__", "node_modules", "site-packages")
@@ -64,9 +63,10 @@ def pack(cases: Sequence[Case]) -> CodeFolder:
     """
     folder = Path(cases[0].origin.folder)
     inside = folder.resolve()
+    data = {(folder / path).resolve() for case in cases for path in _data_paths(case)}
     outside = {
         file
-        for file in {*_data_files(cases), *_code_files(cases)}
+        for file in {*data, *_code_files(cases)}
         if file.is_file() and not file.is_relative_to(inside) and not file.is_relative_to(_OWN)
     }
     files = {*_walk(folder), *(packed_file for file in outside for packed_file in _package_files(file))}
@@ -83,18 +83,21 @@ def pack(cases: Sequence[Case]) -> CodeFolder:
     )
 
 
-def _data_files(cases: Sequence[Case]) -> Iterator[Path]:
-    """Yield the files that inputs are read from."""
-    for case in cases:
-        for tensor in case.tensors:
-            if tensor.source.kind == "file":
-                yield Path(case.origin.folder, str(tensor.source.arguments.get("path", ""))).resolve()
+def _data_paths(case: Case) -> list[str]:
+    """Return the files that inputs are read from, as the case names them."""
+    sources = [tensor.source for tensor in case.tensors if tensor.source.kind == "file"]
+    return [str(source.arguments.get("path", "")) for source in sources]
 
 
 def _code_files(cases: Sequence[Case]) -> Iterator[Path]:
     """Yield the modules that the cases' code imports, as its text says; nothing is imported for it."""
     folders = (cases[0].origin.folder, str(Path.cwd()))
-    waiting = [target.partition(":")[0] for case in cases for target in _targets(case)]
+    waiting = []
+    for case in cases:
+        reference = case.reference and case.reference.function
+        code = [ref.target for ref in (case.code.forward, case.code.gradient, reference) if ref]
+        forms = [target for argument in case.arguments for target in argument.form.targets]
+        waiting += [target.partition(":")[0] for target in code + forms]
     seen: set[str] = set()
     while waiting:
         name = waiting.pop()
@@ -104,13 +107,6 @@ def _code_files(cases: Sequence[Case]) -> Iterator[Path]:
             yield file
             # Importing a.b runs the __init__.py of a, too.
             waiting += [name.rpartition(".")[0] or name, *_imports(file, name)]
-
-
-def _targets(case: Case) -> Iterator[str]:
-    reference = case.reference and case.reference.function
-    yield from (ref.target for ref in (case.code.forward, case.code.gradient, reference) if ref)
-    for argument in case.arguments:
-        yield from argument.form.targets
 
 
 def _imports(file: Path, module: str) -> Iterator[str]:
@@ -163,13 +159,13 @@ def _zip(files: Iterable[Path], folder: Path) -> tuple[str, bytes]:
                 if not file.is_file():
                     continue
                 room -= file.stat().st_size
-                content = file.read_bytes() if room >= 0 else b""
-            if room < 0:
-                raise CaseFailedError(
-                    "workers",
-                    f"{folder}: holds more than {format_size(LIMIT)}, which aren't sent to a cluster "
-                    f"(stopped at {file}). Move the specs and their code to a folder of their own.",
-                )
+                if room < 0:
+                    raise CaseFailedError(
+                        "workers",
+                        f"{folder}: holds more than {format_size(LIMIT)}, which aren't sent to a cluster "
+                        f"(stopped at {file}). Move the specs and their code to a folder of their own.",
+                    )
+                content = file.read_bytes()
             archive.writestr(zipfile.ZipInfo(str(file).lstrip("/"), _DAY_ONE), content)
     return hashlib.sha256(target.getvalue()).hexdigest(), target.getvalue()
 
@@ -192,29 +188,8 @@ def lay_out(digest: str, archive: bytes, store: Path) -> Path:
 
 def relocate(case: Case, root: Path) -> Case:
     """Return a case as a case of a folder that was unpacked below `root`."""
-
-    def tensor(spec: InputSpec) -> InputSpec:
-        path = str(spec.source.arguments.get("path", ""))
-        if spec.source.kind != "file" or not Path(path).is_absolute():
-            return spec
-        return replace(
-            spec,
-            source=replace(
-                spec.source, arguments={**spec.source.arguments, "path": relocate_path(root, path)}
-            ),
-        )
-
-    def argument(spec: Argument) -> Argument:
-        return replace(spec, tensors=tuple(tensor(inner) for inner in spec.tensors))
-
-    arguments = tuple(argument(spec_argument) for spec_argument in case.arguments)
-    origin = replace(case.origin, folder=relocate_path(root, case.origin.folder))
-    return replace(case, origin=origin, arguments=arguments)
-
-
-def relocate_path(root: Path, path: str) -> str:
-    """Return where an absolute path is found below `root`."""
-    return f"{root}{path}"
+    paths = {case.origin.folder, *filter(os.path.isabs, _data_paths(case))}
+    return map_texts(case, lambda text: f"{root}{text}" if text in paths else text)  # type: ignore[no-any-return]
 
 
 TOPIC = "gradcheck"  # the topic of the events with which a worker reports what it has started
@@ -257,7 +232,7 @@ def check_document(order: DocumentOrder, archive: bytes) -> Answer:
         Reschedule: the task was cancelled, or this worker must end.
     """
     worker = get_worker()
-    report_start(worker, order, {"name": str(worker.name), "host": platform.node()})
+    report_start(worker, order, host=platform.node())
     try:
         answer = _check(worker, order, archive)
     except Reschedule:
@@ -277,9 +252,10 @@ def check_document(order: DocumentOrder, archive: bytes) -> Answer:
     return map_texts(answer, as_sent)  # type: ignore[no-any-return]
 
 
-def report_start(worker: Worker, order: DocumentOrder, what: dict[str, Any]) -> None:
+def report_start(worker: Worker, order: DocumentOrder, **what: object) -> None:
     """Tell the sender of the order that a document, or a case of it, has begun; Dask adds its `worker`."""
-    worker.log_event(TOPIC, {"token": order.token, "document": order.document, **what})
+    told = {"token": order.token, "document": order.document, "name": str(worker.name), **what}
+    worker.log_event(TOPIC, told)
 
 
 def _store(worker: Worker) -> Path:
@@ -289,10 +265,7 @@ def _store(worker: Worker) -> Path:
 def _check(worker: Worker, order: DocumentOrder, archive: bytes) -> Answer:
     store = _store(worker)
     root = lay_out(order.digest, archive, store)
-    place = CodePlace(
-        relocate_path(root, order.place.directory),
-        tuple(relocate_path(root, folder) for folder in order.place.path),
-    )
+    place = map_texts(order.place, lambda path: f"{root}{path}")
     Path(place.directory).mkdir(parents=True, exist_ok=True)
     key = worker.get_current_task()
     workers, output = _servers.take(order.limits, store)
@@ -300,11 +273,12 @@ def _check(worker: Worker, order: DocumentOrder, archive: bytes) -> Answer:
     is_done = False
     try:
         for event in workers.run([relocate(case, root) for case in order.cases], place=place):
-            if isinstance(event, Started):
-                report_start(worker, order, {"case": event.index, "name": str(worker.name)})
+            if isinstance(event, Progressed) and event.share is None:
+                report_start(worker, order, case=event.index)
             elif isinstance(event, Ended):
                 results[event.index] = _name_files(event.result, root)
-            if not _is_wanted(worker, key):
+            task = worker.state.tasks.get(key)
+            if task is None or task.state == "cancelled" or worker.status.name not in _RUNNING:
                 raise Reschedule  # another worker runs it, if it is still wanted
         is_done = True
         return _collect(worker, workers.tensorflow_version, results)
@@ -321,12 +295,6 @@ def _name_files(result: CaseResult, root: Path) -> CaseResult:
         frozenset(path.removeprefix(str(root)) for path in paths) for paths in (read.files, read.folders)
     )
     return result.having_read(FilesRead(files, folders))
-
-
-def _is_wanted(worker: Worker, key: Hashable) -> bool:
-    """Whether somebody still waits for the task: it may have been cancelled, or its worker told to end."""
-    task = worker.state.tasks.get(key)
-    return task is not None and task.state != "cancelled" and worker.status.name in _RUNNING
 
 
 def _collect(worker: Worker, tensorflow: str, results: dict[int, CaseResult]) -> Answer:

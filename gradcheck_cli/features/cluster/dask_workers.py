@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ from gradcheck_cli.running.run_loop import (
     Ended,
     Event,
     Noted,
-    Started,
+    Progressed,
     Waited,
     Workers,
     WorkersLostError,
@@ -199,7 +199,6 @@ class _Document:
 
     index: int  # its place in the run
     cases: list[Numbered]
-    needs: frozenset[str]  # names of the resources that they need: GPU for `device: GPU:0`
     future: Future[Any] | None = None  # the task, if it is submitted
     token: str = ""  # identifies the submission
     allowed: list[str] = field(default_factory=list)  # the addresses of the workers that it was submitted to
@@ -210,6 +209,12 @@ class _Document:
     # address -> results, of workers where a module wasn't found: another worker may have it
     lacking: dict[str, Answer] = field(default_factory=dict)
     stuck_since: float | None = None  # since when nobody can run it
+
+    @cached_property
+    def needs(self) -> frozenset[str]:
+        """The names of the resources that they need: GPU for `device: GPU:0`."""
+        devices = (numbered_case.case.running.device for numbered_case in self.cases)
+        return frozenset(device.partition(":")[0] for device in devices if device is not None)
 
 
 class DaskWorkers(Workers):
@@ -252,13 +257,19 @@ class DaskWorkers(Workers):
             folders.setdefault(case.origin.folder, []).append(case)
         codes = {folder: pack(inside) for folder, inside in folders.items()}
         documents = enumerate(group_cases(cases, isolate=self._isolate))
-        self._waiting = {index: _Document(index, group, _needs(group)) for index, group in documents}
+        self._waiting = {index: _Document(index, group) for index, group in documents}
         kinds = {document.needs for document in self._waiting.values()}
         self._unchecked = ""
         client = self._connect()
         try:
             yield from self._wait_for_workers()
-            self._codes = {folder: (code, _send_code(client, code)) for folder, code in codes.items()}
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Sending large graph")  # it is sent once, and bounded
+                # As a task's result, which Dask computes again if it is lost.
+                self._codes = {
+                    folder: (code, client.submit(bytes, code.archive, key=f"gradcheck-code-{code.digest}"))
+                    for folder, code in codes.items()
+                }
             while self._waiting or self._submitted:
                 self._submit_waiting(client, {needs: self._room_for(needs) for needs in kinds})
                 yield from self._next()()
@@ -450,7 +461,7 @@ class DaskWorkers(Workers):
         if "case" in message:
             numbered_case = document.cases[message["case"]]
             self._running[document.index] = time.monotonic(), f"{numbered_case.case.op} on {message['name']}"
-            yield Started(numbered_case.index)
+            yield Progressed(numbered_case.index)
             return
         document.begun.append(f"{message['name']} on {message['host']}")
         document.runs_on = message["worker"]
@@ -542,11 +553,6 @@ class DaskWorkers(Workers):
             yield Ended(numbered_case.index, failed_case(numbered_case.case, error, 0.0))
 
 
-def _needs(group: Sequence[Numbered]) -> frozenset[str]:
-    devices = (numbered_case.case.running.device for numbered_case in group)
-    return frozenset(device.partition(":")[0] for device in devices if device is not None)
-
-
 def _name_worker(result: CaseResult) -> CaseResult:
     """For a module that wasn't found, say where: on another machine than the user's."""
     if result.error is None or not _lacks_module(result):
@@ -562,13 +568,6 @@ def _lacks_module(result: CaseResult) -> bool:
     return error is not None and (
         "ModuleNotFoundError" in error.message or "no module named" in error.message
     )
-
-
-def _send_code(client: Client, code: CodeFolder) -> Future[Any]:
-    """Make the cluster hold a code folder as a task's result, which Dask computes again if it is lost."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sending large graph")  # it is sent once, and bounded
-        return client.submit(bytes, code.archive, key=f"gradcheck-code-{code.digest}")
 
 
 def _try_within(seconds: float, call: Callable[[], object]) -> None:

@@ -89,17 +89,14 @@ def read_package(name: str, folders: Sequence[str]) -> Package:
         file = file_of(find(module, folders))
         if file is not None and file.suffix == ".py":
             paths[module] = file
-    finds: list[GradientInText] = []
-    unreadable = []
-    for module, file in paths.items():
-        if not _may_hold_gradients(file):
-            continue
-        tree = parse_file(file)
-        if tree is None:
-            unreadable.append(module)
-        else:
-            finds += find_gradients(tree, module, short_path(str(file)))
     files = {module: short_path(str(file)) for module, file in paths.items()}
+    finds: list[GradientInText] = []
+    unreadable: list[str] = []
+    for module, file in paths.items():
+        if _may_hold_gradients(file):
+            tree = parse_file(file)
+            unreadable += [module] if tree is None else []
+            finds += [] if tree is None else find_gradients(tree, module, files[module])
     return Package(name, files, paths, tuple(finds), tuple(unreadable))
 
 
@@ -231,7 +228,14 @@ class _Reader:
             names += [scope.name, "<locals>"] if isinstance(scope, Function) else [scope.name]
         if CUSTOM in names:
             return  # inside a wrapper: whoever uses the wrapper writes the gradient
-        lines = {line for function in functions if function for line in _header_lines(function)}
+        lines = {
+            line
+            for function in functions
+            if function
+            for line in range(
+                min(own.lineno for own in (function, *function.decorator_list)), function.lineno + 1
+            )
+        }
         if isinstance(node, ast.Call):
             lines |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
         qualname = ".".join([*names, name])
@@ -251,8 +255,11 @@ class _Reader:
     def _definition(self, function: ast.AST, place: ast.AST) -> Function | None:
         """Return the definition around a place that a name refers to."""
         name = function.id if isinstance(function, ast.Name) else ""
-        definitions = (_functions_in(scope).get(name) for scope in reversed(self._scopes(place)))
-        return next((definition for definition in definitions if definition), None)
+        found = None
+        for scope in self._scopes(place):
+            for node in _statements_in(scope):
+                found = node if isinstance(node, Function) and node.name == name else found
+        return found
 
     def _decorated_by(self, decorator: ast.expr) -> tuple[str, str]:
         """Return the kind of gradient that a decorator makes, and the name that it registers; or nothing."""
@@ -290,25 +297,12 @@ class _Reader:
         return scope.name.endswith(CUSTOM) and argument.id in {each.arg for each in named}
 
 
-def _functions_in(node: ast.AST) -> dict[str, Function]:
-    return {
-        statement.name: statement for statement in _statements_in(node) if isinstance(statement, Function)
-    }
-
-
 def _statements_in(node: ast.AST) -> Iterator[ast.AST]:
     """Yield the statements of a scope, including those under `if` and `with`, but not a function's own."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, Function | ast.ClassDef | ast.Lambda):
             yield from _statements_in(child)
-
-
-def _header_lines(function: Function) -> range:
-    return range(
-        min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)]),
-        function.lineno + 1,
-    )
 
 
 def _literal_text(arguments: Sequence[ast.expr]) -> str:

@@ -59,7 +59,10 @@ def command(
     also among op types without a gradient. `gradcheck run --cov PACKAGE` says which gradients a run has
     checked.
     """
-    specs = None if folder is None else _specs_by_name(folder)
+    from importlib.metadata import version
+
+    tensorflow = version("tensorflow")
+    specs = None if folder is None else _specs_by_name(folder, tensorflow)
     # Late imports: `list --help` and a bad option shouldn't wait for TensorFlow.
     from gradcheck_cli.running.session import start_tensorflow
 
@@ -73,28 +76,30 @@ def command(
     if not chosen:
         from gradcheck_cli.running.selection import suggest_name
 
-        hint = (
-            suggest_name(pattern, [entry.name for entry in entries])
-            if pattern and not _is_glob(pattern)
-            else ""
-        )
+        is_name = pattern and not _is_glob(pattern)
+        hint = suggest_name(pattern or "", [entry.name for entry in entries]) if is_name else ""
         click.echo(f"nothing matches{f' {pattern!r}' if pattern else ''}.{hint}", err=True)
-    _print(chosen, specs, form, len(every_op_type()))
+    op_types = len(every_op_type())
+    if form == "json":
+        text = gradients_json(chosen, specs or {}, tensorflow_version=tensorflow, op_types=op_types)
+        click.echo(text, nl=False)
+        return
+    from gradcheck_cli.cli.console import print_lines, terminal_width
+
+    width = terminal_width() if sys.stdout.isatty() else None
+    print_lines(gradients_table(chosen, specs, op_types=op_types, width=width))
 
 
-def _specs_by_name(folder: str) -> dict[str, list[str]]:
+def _specs_by_name(folder: str, version: str) -> dict[str, list[str]]:
     """Return the specs that cover each op type, and each function that they name as forward."""
     from gradcheck_cli.spec.load import load
 
     cases = load([folder]).cases
-    specs = {
-        name: [case.spec for case in covering]
-        for name, covering in cases_by_type(cases, _tensorflow()).items()
-    }
+    covering = cases_by_type(cases, version)
     for case in cases:
         if case.code.forward is not None:
-            specs.setdefault(case.code.forward.target, []).append(case.spec)
-    return {name: list(dict.fromkeys(places)) for name, places in specs.items()}
+            covering.setdefault(case.code.forward.target, []).append(case)
+    return {name: list(dict.fromkeys(case.spec for case in own)) for name, own in covering.items()}
 
 
 def cases_by_type(cases: Iterable[Case], version: str) -> dict[str, list[Case]]:
@@ -114,12 +119,6 @@ def cases_by_type(cases: Iterable[Case], version: str) -> dict[str, list[Case]]:
     return by_type
 
 
-def _tensorflow() -> str:
-    from importlib.metadata import version
-
-    return version("tensorflow")
-
-
 def _is_glob(pattern: str) -> bool:
     return "*" in pattern or "?" in pattern
 
@@ -137,18 +136,6 @@ def _choose(
     glob = re.escape(pattern or "*").replace(r"\*", ".*").replace(r"\?", ".")
     matches = re.compile(glob, re.IGNORECASE | re.DOTALL).fullmatch
     return [entry for entry in entries if entry.status in chosen and matches(entry.name)]
-
-
-def _print(entries: Sequence[GradientEntry], specs: SpecsByName | None, form: str, op_types: int) -> None:
-    if form == "json":
-        text = gradients_json(entries, specs or {}, tensorflow_version=_tensorflow(), op_types=op_types)
-        click.echo(text, nl=False)
-        return
-    from gradcheck_cli.cli.console import print_lines, terminal_width
-
-    width = terminal_width() if sys.stdout.isatty() else None
-    lines = gradients_table(entries, specs, op_types=op_types, width=width)
-    print_lines(lines)
 
 
 def gradients_json(
@@ -190,13 +177,16 @@ def gradients_table(
 
     from gradcheck_cli.reporting.terminal import layout
 
-    rows = [[layout.clean(cell) for cell in _columns(entry, specs)] for entry in entries]
-    heading = ["op type", "status", "function", "where"]
-    if specs is not None:
-        heading.append("specs")
-    rows = [heading, *rows]
+    rows = [["op type", "status", "function", "where", "specs"]]
+    for entry in entries:
+        where = f"{entry.file}:{entry.line}" if entry.file else ""
+        own = " ".join((specs or {}).get(entry.name, ()))
+        # The file shows the module: the table has no room for both.
+        row = entry.name, entry.status, entry.function.rpartition(":")[2], where, own
+        rows.append(list(map(layout.clean, row)))
+    rows = [row[: 4 if specs is None else None] for row in rows]
     styles = ["bold", *(STYLES[entry.status] for entry in entries)]
-    table = [[line] for line in layout.align(rows, len(heading))]
+    table = [[line] for line in layout.align(rows, len(rows[0]))]
     if width is not None and max(layout.cells(line) for (line,) in table) > width:
         # Op type and status come first; the rest goes below if it doesn't fit beside them.
         firsts = layout.align([row[:2] for row in rows], 2)
@@ -205,21 +195,10 @@ def gradients_table(
     lines = [
         Text(line.rstrip(), style=style) for own, style in zip(table, styles, strict=True) for line in own
     ]
-    return [*lines, Text(_counts(entries, op_types), style="bold")]
-
-
-def _counts(entries: Sequence[GradientEntry], op_types: int) -> str:
     counts = Counter(entry.status for entry in entries)
-    parts = [f"{counts[status]:,} {status}" for status in STYLES if counts[status]]
+    by_status = ", ".join(f"{counts[status]:,} {status}" for status in STYLES if counts[status])
     noun = "entry" if len(entries) == 1 else "entries"
-    by_status = f": {', '.join(parts)}" if parts else ""
-    return f"{len(entries):,} {noun}{by_status} · {op_types:,} op types in this TensorFlow"
-
-
-def _columns(entry: GradientEntry, specs: SpecsByName | None) -> list[str]:
-    where = f"{entry.file}:{entry.line}" if entry.file else ""
-    # The file shows the module: the table has no room for both.
-    row = [entry.name, entry.status, entry.function.rpartition(":")[2], where]
-    if specs is not None:
-        row.append(" ".join(specs.get(entry.name, ())))
-    return row
+    text = (
+        f"{len(entries):,} {noun}{by_status and ': '}{by_status} · {op_types:,} op types in this TensorFlow"
+    )
+    return [*lines, Text(text, style="bold")]

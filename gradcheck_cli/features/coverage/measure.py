@@ -142,10 +142,9 @@ class _Gradients:
             makers = next((self._by_place[place] for place in run.makers if place in self._by_place), [])
             finds = dict.fromkeys([*_find_unlisted(run, self.modules), *makers])
             return [self._finds.setdefault(find, _Evidence()) for find in finds]
-        overrides = [
-            find for place in run.makers for find in self._by_place.get(place, ()) if find.kind == OVERRIDDEN
-        ]
-        evidence = [self._finds[find] for find in dict.fromkeys([*finds, *overrides])]
+        by_makers = (find for place in run.makers for find in self._by_place.get(place, ()))
+        overrides = dict.fromkeys(find for find in by_makers if find.kind == OVERRIDDEN)
+        evidence = [self._finds[find] for find in finds | overrides]
         if len(finds) == 1:
             (find,) = finds
             variant = self._variant_of(find, run)
@@ -154,21 +153,23 @@ class _Gradients:
 
     def _variant_of(self, find: GradientInText, run: GradientRun) -> GradientInText:
         """Return a gradient as one of several with the same text."""
-        lines = sorted(line for _, line in self._elsewhere(find, run.places))
-        if lines:
+        # What a function makes whenever it is called isn't several gradients.
+        makers = run.makers if run.makers in self._imported else ()
+        elsewhere, made = (
+            [
+                (file, int(line))
+                for file, _, line in (place.rpartition(":") for place in places)
+                if file in self.modules and not (file == find.file and int(line) in find.lines)
+            ]
+            for places in (run.places, makers)
+        )
+        if elsewhere:
+            lines = sorted(line for _, line in elsewhere)
             suffix = f" with {'line' if len(lines) == 1 else 'lines'} {', '.join(map(str, lines))}"
             return replace(find, name=find.name + suffix, line=lines[0])
-        # What a function makes whenever it is called isn't several gradients.
-        makers = self._elsewhere(find, run.makers) if run.makers in self._imported else ()
-        for file, line in makers:
+        for file, line in made:
             return replace(find, name=f"{find.name} made at line {line}", file=file, line=line)
         return find
-
-    def _elsewhere(self, find: GradientInText, places: Sequence[str]) -> Iterator[tuple[str, int]]:
-        """Yield the places in the packages, as file and line, that aren't the gradient's own."""
-        for file, _, line in (place.rpartition(":") for place in places):
-            if file in self.modules and not (file == find.file and int(line) in find.lines):
-                yield file, int(line)
 
     def all(self) -> dict[GradientInText, _Evidence]:
         """Return all gradients; several variants of one text count one by one."""
@@ -204,7 +205,18 @@ def measure(
     file_of = {name: file for file, name in gradients.modules.items()}
     outcomes = [
         *(_judge(find, evidence, excuses) for find, evidence in gradients.all().items()),
-        *(_judge_module(name, file_of.get(name, ""), why, excuses) for name, why in unknown.items()),
+        *(
+            WrittenGradient(
+                name,
+                MODULE,
+                file_of.get(name, ""),
+                0,
+                CoverageStatus.EXCUSED if excuse else CoverageStatus.MISSING,
+                reason=excuse or f"can't be imported: {why}",
+            )
+            for name, why in unknown.items()
+            for excuse in [_excuse(_names_of_packages(name), excuses)]
+        ),
     ]
     ordered = sorted(outcomes, key=lambda gradient: (gradient.file, gradient.line, gradient.name))
     return GradientCoverage(tuple(package.name for package in packages), tuple(ordered))
@@ -238,7 +250,7 @@ def _add_evidence(case: CaseResult, run: GradientRun, evidence: _Evidence) -> No
 def _judge(find: GradientInText, evidence: _Evidence, excuses: Mapping[str, str]) -> WrittenGradient:
     status, reason = CoverageStatus.MISSING, _MADE if evidence.is_made else _UNREACHED
     names = (find.target, find.registered, *_names_of_packages(find.module))
-    excuse = next((excuses[name] for name in names if name in excuses), "")
+    excuse = _excuse(names, excuses)
     if evidence.passed:
         status, reason = CoverageStatus.COVERED, ""
     elif excuse or evidence.excused:
@@ -252,46 +264,37 @@ def _judge(find: GradientInText, evidence: _Evidence, excuses: Mapping[str, str]
     )
 
 
-def _judge_module(name: str, file: str, why: str, excuses: Mapping[str, str]) -> WrittenGradient:
-    excuse = next((excuses[package] for package in _names_of_packages(name) if package in excuses), "")
-    status = CoverageStatus.EXCUSED if excuse else CoverageStatus.MISSING
-    reason = excuse or f"can't be imported: {why}"
-    return WrittenGradient(name, MODULE, file, 0, status, reason=reason)
-
-
 def _names_of_packages(module: str) -> list[str]:
     """Return a module's name, and those of its packages."""
     parts = module.split(".")
     return [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
 
 
+def _excuse(names: Iterable[str], excuses: Mapping[str, str]) -> str:
+    return next((excuses[name] for name in names if name in excuses), "")
+
+
 # Reporting.
 
 
-_STYLES = {CoverageStatus.MISSING: "red", CoverageStatus.EXCUSED: "yellow", CoverageStatus.COVERED: "green"}
+_STYLES = {CoverageStatus.COVERED: "green", CoverageStatus.MISSING: "red", CoverageStatus.EXCUSED: "yellow"}
 
 
 def headline(coverage: GradientCoverage) -> str:
     """Say in one line how many of the gradients passing pairs ran."""
-    covered, missing, excused = (
-        coverage.count(status)
-        for status in (CoverageStatus.COVERED, CoverageStatus.MISSING, CoverageStatus.EXCUSED)
-    )
+    covered, missing, excused = map(coverage.count, _STYLES)
     where = ", ".join(coverage.packages) + (f" changed since {coverage.changed}" if coverage.changed else "")
     if not coverage.gradients:
         return f"hand-written gradients of {where}: there are none"
-    parts = [f"{covered:,} of {covered + missing:,} covered ({_share(coverage)})"]
+    # Rounded down: 100 % means all of them.
+    share = f"{int(coverage.percent * 10) / 10:.1f} %"
+    parts = [f"{covered:,} of {covered + missing:,} covered ({share})"]
     parts += [f"{excused:,} excused"] if excused else []
     modules = sum(gradient.line == 0 for gradient in coverage.gradients)
     parts += [f"{visible.count(modules, 'module')} not imported"] if modules else []
     if coverage.falls_short:
         parts.append(f"--cov-fail-under {coverage.fail_under:g} isn't reached")
     return f"hand-written gradients of {where}: {', '.join(parts)}"
-
-
-def _share(coverage: GradientCoverage) -> str:
-    # Rounded down: 100 % means all of them.
-    return f"{int(coverage.percent * 10) / 10:.1f} %"
 
 
 def closing_lines(report: Report, width: int) -> list[Text]:
@@ -320,10 +323,8 @@ def branch_lines(report: Report) -> list[Text]:
     if least is None or not (every or unknown):
         return []
     message = f"sides of branches: {seen:,} of {every:,} seen"
-    if every:
-        message += f" ({int(1000 * seen / every) / 10:.1f} %)"
-    if unknown:
-        message += f", not all looked at in {visible.count(unknown, 'case')}"
+    message += f" ({int(1000 * seen / every) / 10:.1f} %)" if every else ""
+    message += f", not all looked at in {visible.count(unknown, 'case')}" if unknown else ""
     if not report.branches_fall_short:
         return [Text(message, style="bold")]
     return [Text(f"{message}, --branch-fail-under {least:g} isn't reached", style="bold red")]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from gradcheck_cli.checking.checks.all_checks import compare_with_reference
 from gradcheck_cli.checking.ops.jacobian import are_equal, hint_on_triangle
-from gradcheck_cli.checking.ops.operation import Operations, TensorInfo, index_of
+from gradcheck_cli.checking.ops.operation import Operations, TensorInfo, name_element
 from gradcheck_cli.checking.pairs.pair import PairSample, PointData
 from gradcheck_cli.features.diagnosis import hints
 from gradcheck_cli.numerics import Verdict
@@ -52,36 +52,38 @@ def diagnose(
     sample = samples[wrong_at]
     wrong, spoilt = _find_wrong(sample), ~np.isfinite(sample.analytic)
     if (spoilt & wrong).any():
-        return (_describe_nonfinite(spoilt & wrong, sample, output, input_info),)
+        row, column = sample.place(*place_of_largest(spoilt & wrong))
+        elements = count(int(np.count_nonzero(spoilt & wrong)), "element")
+        place = f"{name_element(row, output)} / {name_element(column, input_info)}"
+        return (f"not finite: {elements} of the gradient, the first at {place}",)
     if spoilt.any():  # the forward is undecided there too, as in some matrices of a batch
         usable = ~spoilt & np.isfinite(sample.numeric)
         analytic, numeric = (np.where(usable, values, 0.0) for values in (sample.analytic, sample.numeric))
         triangle = hint_on_triangle(analytic, numeric, input_info) if sample.is_whole else ""
-        return (triangle,) if triangle else ()
+        return tuple(filter(None, [triangle]))
     if sample.differencing.method == "probe":  # a few elements say little about the whole Jacobian
         return ()
     # A sample point at which the function has no value says nothing about the others.
     is_usable = [bool(np.isfinite(each_sample.analytic).all()) for each_sample in samples]
     samples, scenes = list(compress(samples, is_usable)), list(compress(scenes, is_usable))
     other_pairs = list(compress(other_pairs, is_usable))
-    zero_hint = _hint_on_zeros(samples, output, input_info)
-    if zero_hint or not all(each_sample.is_whole for each_sample in samples):
-        return (zero_hint,) if zero_hint else ()
-    description = hint_on_triangle(sample.analytic, sample.numeric, input_info) or _hint_on_conjugate(
-        samples, output, input_info
-    )
-    whole_others = [
-        {name: pair.whole() for name, pair in pairs.items() if pair.elements <= _MOST_WHOLE}
-        for pairs in other_pairs
-    ]
-    views = [
-        hints.view_of(each_sample, output.name, pairs, scene)
-        for each_sample, pairs, scene in zip(samples, whole_others, scenes, strict=False)
-    ]
-    description = (
-        description or hints.hint(views, output, input_info) or _describe_place(wrong, output, input_info)
-    )
-    return (description,) if description else ()
+    description = _hint_on_zeros(samples, output, input_info)
+    if not description and all(each_sample.is_whole for each_sample in samples):
+        whole_others = [
+            {name: pair.whole() for name, pair in pairs.items() if pair.elements <= _MOST_WHOLE}
+            for pairs in other_pairs
+        ]
+        views = [
+            hints.view_of(each_sample, output.name, pairs, scene)
+            for each_sample, pairs, scene in zip(samples, whole_others, scenes, strict=False)
+        ]
+        description = (
+            hint_on_triangle(sample.analytic, sample.numeric, input_info)
+            or _hint_on_conjugate(samples, output, input_info)
+            or hints.hint(hints.Pair(output, input_info, views))
+            or _describe_place(wrong, output, input_info)
+        )
+    return tuple(filter(None, [description]))
 
 
 def _hint_on_zeros(samples: Sequence[PairSample], output: TensorInfo, input_info: TensorInfo) -> str:
@@ -99,18 +101,6 @@ def _hint_on_zeros(samples: Sequence[PairSample], output: TensorInfo, input_info
 
 def _find_wrong(sample: PairSample) -> npt.NDArray[np.bool_]:
     return np.asarray(sample.verdict == Verdict.MISMATCH)
-
-
-def _describe_nonfinite(
-    spoilt: npt.NDArray[np.bool_], sample: PairSample, output: TensorInfo, input_info: TensorInfo
-) -> str:
-    packed_row, packed_column = place_of_largest(spoilt)
-    row, column = sample.place(packed_row, packed_column)
-    elements = count(int(np.count_nonzero(spoilt)), "element")
-    element = (
-        f"{output.name}{list(index_of(row, output))} / {input_info.name}{list(index_of(column, input_info))}"
-    )
-    return f"not finite: {elements} of the gradient, the first at {element}"
 
 
 def _hint_on_conjugate(samples: Sequence[PairSample], output: TensorInfo, input_info: TensorInfo) -> str:
@@ -141,10 +131,9 @@ def _describe_place(wrong: npt.NDArray[np.bool_], output: TensorInfo, input_info
     """Say where the wrong elements are, if they form a recognisable part."""
     rows, columns = np.flatnonzero(wrong.any(axis=1)), np.flatnonzero(wrong.any(axis=0))
     if wrong.shape[1] > 1 and columns.size == 1:
-        index = list(index_of(int(columns[0]), input_info))
-        return f"only the gradient's element {input_info.name}{index} is wrong"
+        return f"only the gradient's element {name_element(int(columns[0]), input_info)} is wrong"
     if wrong.shape[0] > 1 and rows.size == 1:
-        return f"only output {output.name}{list(index_of(int(rows[0]), output))} has a wrong gradient"
+        return f"only output {name_element(int(rows[0]), output)} has a wrong gradient"
     on_diagonal = wrong.shape[0] == wrong.shape[1] and not wrong[~np.eye(wrong.shape[0], dtype=bool)].any()
     if wrong.shape[0] > 2 and not on_diagonal and wrong.all():  # noqa: PLR2004 (two elements show little)
         return "every element is wrong"

@@ -39,7 +39,7 @@ class View:
     """A pair at one sample point: its Jacobians, packed and finite, and the point and value there."""
 
     analytic: Float  # (m, n)
-    numeric: Float  # (m, n)
+    numeric: Float  # (m, n); 0 where the gradient isn't compared with it
     slack: Float  # what the two may differ by
     is_judged: Mask  # where the gradient is compared with the numeric value
     point: Mapping[str, Float]  # the inputs' packed values, by name
@@ -51,41 +51,102 @@ class View:
         """What the gradient is off by."""
         return np.asarray(self.analytic - self.numeric)
 
+    def exceeds(self, values: Float) -> Mask:
+        """Return where values are judged, and differ from zero by more than the slack."""
+        return np.asarray(self.is_judged & (np.abs(values) > self.slack))
+
     @property
     def is_wrong(self) -> Mask:
         """Where the gradient isn't the derivative."""
-        return np.asarray(self.is_judged & (np.abs(self.error) > self.slack))
+        return self.exceeds(self.error)
 
     @property
     def is_moving(self) -> Mask:
         """Where the derivative isn't zero."""
-        return np.asarray(self.is_judged & (np.abs(self.numeric) > self.slack))
+        return self.exceeds(self.numeric)
 
     @property
     def has_gradient(self) -> Mask:
         """Where the gradient isn't zero."""
-        return np.asarray(self.is_judged & (np.abs(self.analytic) > self.slack))
+        return self.exceeds(self.analytic)
 
     @property
-    def ratios(self) -> Float:
-        """The gradient divided by the derivative, where that isn't zero."""
-        moving = self.is_moving
-        return np.asarray(np.where(moving, self.analytic, 0.0) / np.where(moving, self.numeric, 1.0))
+    def is_flipped(self) -> Mask:
+        """Where the derivative isn't zero, and the gradient has the other sign."""
+        return np.asarray(self.is_moving & (np.sign(self.analytic) == -np.sign(self.numeric)))
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A pair at all of its sample points."""
+
+    output: TensorInfo
+    input_info: TensorInfo
+    views: Sequence[View]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The output's axes, and the input's."""
+        return (*self.output.shape, *self.input_info.shape)
+
+    def tensor_of(self, axis: int) -> tuple[TensorInfo, int]:
+        """Return the tensor that has an axis of the pair, and which of its own axes that is."""
+        rank = len(self.output.shape)
+        return (self.output, axis) if axis < rank else (self.input_info, axis - rank)
+
+    def join(self, part: Callable[[View], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """Return a part of all views as one vector."""
+        return np.concatenate([part(view).ravel() for view in self.views])
+
+    def is_explained_by(self, change: Change) -> bool:
+        """Whether the changed derivative equals the gradient everywhere; zeros alone show nothing."""
+        count = 0
+        for view in self.views:
+            expected = change(view.numeric)
+            is_judged = view.is_judged & (change(view.is_judged.astype(float)) != 0)
+            slack = view.slack + np.abs(change(view.slack))
+            if not np.all((np.abs(view.analytic - expected) <= slack) | ~is_judged):
+                return False
+            count += int(np.count_nonzero(is_judged & (np.abs(expected) > slack)))
+        return count > 1
+
+    def fit_factor(self, target_of: Callable[[View], Float], products: Sequence[Float]) -> float | None:
+        """Return the round number k with target = k product at every view; `None` where there is none.
+
+        Callers make sure that the products have several values: any gradient is a multiple of a number.
+        """
+        target = self.join(lambda view: target_of(view)[view.is_judged])
+        slack = self.join(lambda view: view.slack[view.is_judged])
+        product = np.concatenate(
+            [own[view.is_judged] for view, own in zip(self.views, products, strict=True)]
+        )
+        if not np.isfinite(product).all() or np.count_nonzero(product) < _FEW:
+            return None
+        with np.errstate(over="ignore", invalid="ignore"):
+            size, along = float(product @ product), float(product @ target)
+        if size == 0 or not np.isfinite(along / size):  # squares overflow where products don't
+            return None
+        rounded = Fraction(along / size).limit_denominator(4)
+        is_near = abs(float(rounded) - along / size) <= _SAME * abs(along / size)
+        if not rounded or not is_near or abs(rounded) > _NICE:
+            return None
+        factor = float(rounded)
+        slack = slack * (1 + abs(factor)) + 1e-6 * np.abs(factor * product)
+        return factor if np.all(np.abs(target - factor * product) <= slack) else None
 
 
 def view_of(sample: PairSample, output: str, other_pairs: Mapping[str, PairSample], scene: PointData) -> View:
     """Return a whole, finite sample as a view."""
     decided = (sample.verdict == Verdict.PASS) | (sample.verdict == Verdict.MISMATCH)
     is_judged = decided & np.isfinite(sample.numeric) & np.isfinite(sample.uncertainty)
-    numeric = np.where(is_judged, sample.numeric, 0.0)
     return View(
-        analytic=sample.analytic,
-        numeric=numeric,
-        slack=np.where(is_judged, sample.allowed + sample.uncertainty, 0.0),
-        is_judged=is_judged,
-        point=scene.point,
-        value=scene.values[output],
-        others={
+        sample.analytic,
+        np.where(is_judged, sample.numeric, 0.0),
+        np.where(is_judged, sample.allowed + sample.uncertainty, 0.0),
+        is_judged,
+        scene.point,
+        scene.values[output],
+        {
             name: pair.numeric
             for name, pair in other_pairs.items()
             if pair.is_whole and np.isfinite(pair.numeric).all()
@@ -93,29 +154,9 @@ def view_of(sample: PairSample, output: str, other_pairs: Mapping[str, PairSampl
     )
 
 
-def _join(views: Sequence[View], part: Callable[[View], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Return a part of all views as one vector."""
-    return np.concatenate([part(view).ravel() for view in views])
-
-
-def _is_explained(views: Sequence[View], change: Change) -> bool:
-    """Whether the changed derivative equals the gradient everywhere; zeros alone show nothing."""
-    count = 0
-    for view in views:
-        expected = change(view.numeric)
-        is_judged = view.is_judged & (change(view.is_judged.astype(float)) != 0)
-        slack = view.slack + np.abs(change(view.slack))
-        if not np.all((np.abs(view.analytic - expected) <= slack) | ~is_judged):
-            return False
-        count += int(np.count_nonzero(is_judged & (np.abs(expected) > slack)))
-    return count > 1
-
-
 def _find_equal(factor: float, candidates: Sequence[float]) -> float | None:
     """Return the candidate that equals a factor, if any."""
-    return next(
-        (candidate for candidate in candidates if abs(candidate - factor) < _SAME * abs(factor)), None
-    )
+    return next((each for each in candidates if abs(each - factor) < _SAME * abs(factor)), None)
 
 
 def _name_factor(factor: float) -> str:
@@ -126,48 +167,38 @@ def _name_factor(factor: float) -> str:
     return f"{factor:.6g}"
 
 
-def hint(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+def hint(pair: Pair) -> str:
     """Say what the gradient of a pair is instead of the derivative: the likeliest hint that fits, if any."""
-    if output.is_complex or input_info.is_complex:
-        return _hint_on_factor(views, output, input_info) or _hint_on_swap(views) or _hint_on_mask(views)
-    return (
-        _hint_on_factor(views, output, input_info)
-        or _hint_on_swap(views)
-        or _hint_on_moves(views, output, input_info)
-        or _hint_on_signs(views)
-        or _hint_on_slices(views, output, input_info)
-        or _hint_on_mask(views)
-        or _hint_on_multiplier(views, output, input_info)
-        or _hint_on_term(views, output, input_info)
-        or _hint_on_simplex(views, output, input_info)
-    )
+    is_complex = pair.output.is_complex or pair.input_info.is_complex
+    return next(filter(None, (find(pair) for find in (_OF_COMPLEX if is_complex else _OF_REAL))), "")
 
 
 # A factor.
 
 
-def _hint_on_factor(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+def _hint_on_factor(pair: Pair) -> str:
     """Say that the gradient is a multiple of the derivative, and which size the factor equals."""
-    numeric = _join(views, lambda view: view.numeric[view.is_judged])
-    analytic = _join(views, lambda view: view.analytic[view.is_judged])
+    numeric = pair.join(lambda view: view.numeric)
     size = float(numeric @ numeric)
     if size == 0 or np.count_nonzero(numeric) <= 1:  # any one element is a multiple of any other
         return ""
-    factor = float(numeric @ analytic) / size
-    sizes = {**_sizes(output), **_sizes(input_info)}
+    factor = float(numeric @ pair.join(lambda view: view.analytic)) / size
+    sizes = {
+        size: description for info in (pair.output, pair.input_info) for size, description in _sizes(info)
+    }
     exact = _find_equal(factor, [1 / length for length in sizes])
     name = _name_factor(factor) if exact is None else str(Fraction(1, round(1 / exact)))
-    if factor == 0 or not _is_explained(views, lambda values: factor * values):
+    if factor == 0 or not pair.is_explained_by(lambda values: factor * values):
         return ""
     if name == "-1":
         return "the sign is flipped: the gradient is -1 times the derivative"
     return f"the gradient is {name}{TIMES}{_of_a_size(factor, sizes)}"
 
 
-def _sizes(info: TensorInfo) -> dict[int, str]:
-    """Return the sizes that a mean over a tensor can divide by, each with its description."""
-    axis_sizes = {size: f"the size of {info.name}'s axis {axis}" for axis, size in enumerate(info.shape)}
-    return {info.size: f"the number of {info.name}'s elements", **axis_sizes}
+def _sizes(info: TensorInfo) -> Iterator[tuple[int, str]]:
+    """Yield the sizes that a mean over a tensor can divide by, each with its description."""
+    yield info.size, f"the number of {info.name}'s elements"
+    yield from ((size, f"the size of {info.name}'s axis {axis}") for axis, size in enumerate(info.shape))
 
 
 def _of_a_size(factor: float, sizes: Mapping[int, str]) -> str:
@@ -181,76 +212,77 @@ def _of_a_size(factor: float, sizes: Mapping[int, str]) -> str:
 
 # A factor or a term that depends on the values.
 
+_FUNCTIONS: Mapping[str, Change] = {
+    "{}": lambda values: values,
+    "{}**2": lambda values: values**2,
+    "(1 - {})": lambda values: 1 - values,
+    "(1 + {})": lambda values: 1 + values,
+    "(1 - {}**2)": lambda values: 1 - values**2,
+    "(1 + {}**2)": lambda values: 1 + values**2,
+    "exp({})": lambda values: np.exp(np.minimum(values, 700.0)),  # exp(709) is float64's largest
+    "sin({})": np.sin,
+    "cos({})": np.cos,
+    "tanh({})": np.tanh,
+}
 
-def _candidates(name: str, values: Float) -> Iterator[tuple[str, Float]]:
-    yield name, values
-    yield f"{name}**2", values**2
-    yield f"(1 - {name})", 1 - values
-    yield f"(1 + {name})", 1 + values
-    yield f"(1 - {name}**2)", 1 - values**2
-    yield f"(1 + {name}**2)", 1 + values**2
-    yield f"exp({name})", np.exp(np.minimum(values, 700.0))  # exp(709) is float64's largest
-    yield f"sin({name})", np.sin(values)
-    yield f"cos({name})", np.cos(values)
-    yield f"tanh({name})", np.tanh(values)
 
-
-def _known_values(view: View, output: TensorInfo, input_info: TensorInfo) -> dict[str, Float]:
+def _known_values(pair: Pair, view: View) -> dict[str, Float]:
     """Return values that a factor of an element may depend on: those of its row or of its column."""
     rows, columns = view.analytic.shape
-    candidates = dict(_candidates(output.name, view.value[:, None]))
+    known = {pair.output.name: view.value[:, None]}
     for name, values in view.point.items():
-        if values.size == columns:
-            candidates |= dict(_candidates(name, values[None]))
-        elif values.size == rows:
-            candidates |= dict(_candidates(name, values[:, None]))
+        if values.size in (rows, columns):
+            known[name] = values[None] if values.size == columns else values[:, None]
+    candidates = {
+        text.format(name): change(values)
+        for name, values in known.items()
+        for text, change in _FUNCTIONS.items()
+    }
     # The pair's own input comes first: if it explains the factor, no other input is needed.
-    of_input = {name: values for name, values in candidates.items() if input_info.name in name}
+    of_input = {name: values for name, values in candidates.items() if pair.input_info.name in name}
     return {**of_input, **candidates}
 
 
-def _hint_on_multiplier(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+_RELATIONS = ((-1, "divided by {}: is this factor missing?"), (1, "times {}: is it one too many?"))
+
+
+def _hint_on_multiplier(pair: Pair) -> str:
     """Say that the gradient has one value-dependent factor too many or too few."""
-    if any((view.has_gradient & ~view.is_moving).any() for view in views):
+    if any((view.has_gradient & ~view.is_moving).any() for view in pair.views):
         return ""
-    numerics, analytics = [view.numeric for view in views], [view.analytic for view in views]
-    known_values = [_known_values(view, output, input_info) for view in views]
-    for name in known_values[0]:
-        for power, relation in (
-            (-1, "divided by {}: is this factor missing?"),
-            (1, "times {}: is it one too many?"),
-        ):
-            with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-                spread = [
-                    np.broadcast_to(values[name], numeric.shape) ** power
-                    for values, numeric in zip(known_values, numerics, strict=True)
-                ]
-                products = [
-                    np.where(numeric == 0, 0.0, numeric * values)
-                    for values, numeric in zip(spread, numerics, strict=True)
-                ]
-            distinct = max(_count_distinct(products, numerics), _count_distinct(products, spread))
-            factor = _fit_factor(views, analytics, products) if distinct > 1 else None
-            if factor is not None:
-                multiple = "" if factor == 1 else f"{_name_factor(factor)} times "
-                return f"the gradient is {multiple}the derivative {relation.format(name)}"
+    numerics = [view.numeric for view in pair.views]
+    known_values = [_known_values(pair, view) for view in pair.views]
+    for name, (power, relation) in itertools.product(known_values[0], _RELATIONS):
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            spread = [
+                np.broadcast_to(values[name], numeric.shape) ** power
+                for values, numeric in zip(known_values, numerics, strict=True)
+            ]
+            products = [
+                np.where(numeric == 0, 0.0, numeric * values)
+                for values, numeric in zip(spread, numerics, strict=True)
+            ]
+        distinct = max(_count_distinct(products, numerics), _count_distinct(products, spread))
+        factor = pair.fit_factor(lambda view: view.analytic, products) if distinct > 1 else None
+        if factor is not None:
+            multiple = "" if factor == 1 else f"{_name_factor(factor)} times "
+            return f"the gradient is {multiple}the derivative {relation.format(name)}"
     return ""
 
 
-def _hint_on_simplex(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+def _hint_on_simplex(pair: Pair) -> str:
     """Say that the gradient is right along the moves that keep the sum of what may be probabilities."""
-    if not all(view.is_judged.all() and (view.point[input_info.name] >= 0).all() for view in views):
+    name = pair.input_info.name
+    if not all(view.is_judged.all() and (view.point[name] >= 0).all() for view in pair.views):
         return ""
-    for axis, size in enumerate(input_info.shape):
+    for axis, size in enumerate(pair.input_info.shape):
         # What is wrong is one number for all elements along the axis.
-        levels = [view.error.reshape(output.size, *input_info.shape) for view in views]
-        slacks = [view.slack.reshape(levels[0].shape) for view in views]
+        errors = [view.error.reshape(pair.output.size, *pair.input_info.shape) for view in pair.views]
         is_level = all(
-            (np.abs(error - error.mean(axis + 1, keepdims=True)) <= slack.max()).all()
-            for error, slack in zip(levels, slacks, strict=True)
+            (np.abs(error - error.mean(axis + 1, keepdims=True)) <= view.slack.max()).all()
+            for error, view in zip(errors, pair.views, strict=True)
         )
         if size >= _FEW and is_level:
-            name = input_info.name
             return (
                 f"the gradient is right along each move of {name} that keeps its sums along axis {axis}: if "
                 f"{name} holds probabilities, give it 'probabilities: true', or check the function of "
@@ -259,18 +291,17 @@ def _hint_on_simplex(views: Sequence[View], output: TensorInfo, input_info: Tens
     return ""
 
 
-def _hint_on_term(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+def _hint_on_term(pair: Pair) -> str:
     """Say which term is added to the derivative, or what kind of term it is."""
     if not all(
-        np.all(view.is_moving.sum(1) <= 1) and np.all(view.is_wrong <= view.is_moving) for view in views
+        np.all(view.is_moving.sum(1) <= 1) and np.all(view.is_wrong <= view.is_moving) for view in pair.views
     ):  # it isn't elementwise
-        return _hint_on_rank_one(views, output, input_info)
-    errors = [view.error for view in views]
-    terms = [_terms(view, output, input_info) for view in views]
+        return _hint_on_rank_one(pair)
+    terms = [_terms(pair, view) for view in pair.views]
     for name in terms[0]:
         products = [of_view[name] for of_view in terms]
         is_telling = name == "1" or _count_distinct(products, products) > 1
-        factor = _fit_factor(views, errors, products) if is_telling else None
+        factor = pair.fit_factor(lambda view: view.error, products) if is_telling else None
         if factor is not None:
             sign = "minus" if factor < 0 else "plus"
             multiple = "" if abs(factor) == 1 and name != "1" else _name_factor(abs(factor))
@@ -279,43 +310,19 @@ def _hint_on_term(views: Sequence[View], output: TensorInfo, input_info: TensorI
     return ""
 
 
-def _terms(view: View, output: TensorInfo, input_info: TensorInfo) -> dict[str, Float]:
+def _terms(pair: Pair, view: View) -> dict[str, Float]:
     """Return candidates for a term of an elementwise op's gradient, each with its values by element."""
     moving = view.is_moving
-    values = {"1": np.ones(()), **_known_values(view, output, input_info)}
+    values = {"1": np.ones(()), **_known_values(pair, view)}
     terms = {
         name: np.where(moving, np.broadcast_to(array, moving.shape), 0.0) for name, array in values.items()
     }
     with np.errstate(over="ignore", invalid="ignore"):
-        products = {
+        return terms | {
             f"{first} {second}": terms[first] * terms[second]
             for first, second in itertools.product(terms, list(terms)[1:])
             if first in view.point and first != second
         }
-    return {**terms, **products}
-
-
-def _fit_factor(views: Sequence[View], targets: Sequence[Float], products: Sequence[Float]) -> float | None:
-    """Return the round number k with targets = k products at every view; `None` where there is none.
-
-    Callers make sure that the products have several values: any gradient is a multiple of a number.
-    """
-    target, product, slack = (
-        np.concatenate([array[view.is_judged] for view, array in zip(views, arrays, strict=True)])
-        for arrays in (targets, products, [view.slack for view in views])
-    )
-    if not np.isfinite(product).all() or np.count_nonzero(product) < _FEW:
-        return None
-    with np.errstate(over="ignore", invalid="ignore"):
-        size, along = float(product @ product), float(product @ target)
-    if size == 0 or not np.isfinite(along / size):  # squares overflow where products don't
-        return None
-    rounded = Fraction(along / size).limit_denominator(4)
-    if not rounded or abs(float(rounded) - along / size) > _SAME * abs(along / size) or abs(rounded) > _NICE:
-        return None
-    factor = float(rounded)
-    slack = slack * (1 + abs(factor)) + 1e-6 * np.abs(factor * product)
-    return factor if np.all(np.abs(target - factor * product) <= slack) else None
 
 
 def _count_distinct(products: Sequence[Float], values: Sequence[Float]) -> int:
@@ -324,25 +331,25 @@ def _count_distinct(products: Sequence[Float], values: Sequence[Float]) -> int:
     return len({f"{value:.6e}" for value in np.concatenate(samples)})
 
 
-def _hint_on_rank_one(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+def _hint_on_rank_one(pair: Pair) -> str:
     """Say that the error is of rank one, as a whole or per row of a batch, while the derivative isn't."""
-    if sum(int(view.is_wrong.sum()) for view in views) <= _FEW:
+    if sum(int(view.is_wrong.sum()) for view in pair.views) <= _FEW:
         return ""
-    slack = max(float(np.linalg.norm(view.slack)) for view in views)
-    sizes = list(
-        itertools.takewhile(
-            lambda pair: pair[0] == pair[1], zip(output.shape, input_info.shape, strict=False)
+    slack = max(float(np.linalg.norm(view.slack)) for view in pair.views)
+    shapes = pair.output.shape, pair.input_info.shape
+    shared = len(list(itertools.takewhile(lambda sizes: sizes[0] == sizes[1], zip(*shapes, strict=False))))
+    for axes in range(min(shared, *(len(shape) - 1 for shape in shapes)), -1, -1):
+        count = int(np.prod(pair.output.shape[:axes]))
+        errors, derivatives = (
+            [_blocks(matrix, count) for matrix in matrices]
+            for matrices in zip(*((view.error, view.numeric) for view in pair.views), strict=True)
         )
-    )
-    for axes in range(min(len(sizes), len(output.shape) - 1, len(input_info.shape) - 1), -1, -1):
-        count = int(np.prod(output.shape[:axes]))
-        error_blocks = [_blocks(view.error, count) for view in views]
-        derivatives = [_blocks(view.numeric, count) for view in views]
-        if not all(error_blocks) or not all(derivatives):
+        if not all(errors) or not all(derivatives):
             continue
-        every = [block for blocks in derivatives for block in blocks]
-        ranks = [_rank(block, slack) for blocks in error_blocks for block in blocks]
-        if min(min(block.shape) for block in every) < _FEW or max(ranks) != 1:
+        every = list(itertools.chain.from_iterable(derivatives))
+        if min(min(block.shape) for block in every) < _FEW:
+            continue
+        if max(_rank(block, slack) for blocks in errors for block in blocks) != 1:
             continue
         if max(_rank(block, slack) for block in every) > 1:
             rows = " in each row of the batch" if axes else ""
@@ -370,139 +377,136 @@ def _rank(matrix: Float, slack: float) -> int:
 # Another input's derivative.
 
 
-def _hint_on_swap(views: Sequence[View]) -> str:
+def _hint_on_swap(pair: Pair) -> str:
     """Say that the gradient is the derivative by another input, or its negative."""
-    order = "are the gradients returned in the wrong order?"
-    for name in views[0].others:
-        jacobians = [view.others.get(name) for view in views]
-        if any(
-            jacobian is None or jacobian.shape != view.analytic.shape
-            for view, jacobian in zip(views, jacobians, strict=True)
-        ):
-            continue
-        for sign, multiple in ((1.0, "the derivative"), (-1.0, "-1 times the derivative")):
-            if _is_multiple(views, name, sign):
-                return f"it is {multiple} with respect to {name}: {order}"
+    multiples = ((1.0, "the derivative"), (-1.0, "-1 times the derivative"))
+    for name, (sign, multiple) in itertools.product(pair.views[0].others, multiples):
+        jacobians = [view.others.get(name) for view in pair.views]
+        if all(
+            jacobian is not None
+            and jacobian.shape == view.analytic.shape
+            # The other pair's values are accurate relative to their own size.
+            and np.all(
+                np.abs(view.analytic - sign * jacobian)
+                <= view.slack + _SAME * np.max(np.abs(jacobian), initial=0.0)
+            )
+            for view, jacobian in zip(pair.views, jacobians, strict=True)
+        ) and any(np.any(jacobian) for jacobian in jacobians):
+            order = "are the gradients returned in the wrong order?"
+            return f"it is {multiple} with respect to {name}: {order}"
     return ""
-
-
-def _is_multiple(views: Sequence[View], name: str, sign: float) -> bool:
-    """Whether the gradient is another input's Jacobian, or its negative, at each sample point."""
-    for view in views:
-        # The other pair's values are accurate relative to their own size.
-        scale = _SAME * float(np.max(np.abs(view.others[name]), initial=0.0))
-        if not np.all(np.abs(view.analytic - sign * view.others[name]) <= view.slack + scale):
-            return False
-    return any(view.others[name].any() for view in views)
 
 
 # Elements in other places.
 
 
-def _hint_on_moves(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+def _hint_on_moves(pair: Pair) -> str:
     """Say that axes are reversed, shifted, or have changed places."""
     return next(
-        (description for description, change in _moves(output, input_info) if _is_explained(views, change)),
+        (
+            description
+            for description, change in itertools.chain(_moves_of_axes(pair), _moves_of_all(pair))
+            if pair.is_explained_by(change)
+        ),
         "",
     )
 
 
-def _moves(output: TensorInfo, input_info: TensorInfo) -> Iterator[tuple[str, Change]]:
-    shape, rank = (*output.shape, *input_info.shape), len(output.shape)
-    for info, first, what in (
-        (input_info, rank, f"the gradient for {input_info.name}"),
-        (output, 0, f"the upstream of {output.name}"),
-    ):
-        for description, order in _orders(info.shape, first, shape, what):
-            yield description, _on_axes(shape, partial(np.transpose, axes=order))
+def _moves_of_axes(pair: Pair) -> Iterator[tuple[str, Change]]:
+    """Yield the changes of an array with the pair's axes, as changes of a packed Jacobian."""
+    shape, rank = pair.shape, len(pair.output.shape)
+
+    def on_axes(change: Change) -> Change:
+        return lambda values: np.asarray(change(values.reshape(shape)).reshape(values.shape))
+
+    for axes in (range(rank, len(shape)), range(rank)):
+        for description, order in _orders(pair, axes):
+            yield description, on_axes(partial(np.transpose, axes=order))
     for axis, size in enumerate(shape):
         if size > 1:
-            yield from _move_along(output, input_info, axis)
-    if len(input_info.shape) > 1:
-        description = f"the elements of the gradient for {input_info.name} stand in reverse order"
+            yield from ((description, on_axes(change)) for description, change in _along(pair, axis))
+    yield from ((description, on_axes(change)) for description, change in _swaps(pair))
+
+
+def _moves_of_all(pair: Pair) -> Iterator[tuple[str, Change]]:
+    """Yield the changes of a packed Jacobian as a whole."""
+    if len(pair.input_info.shape) > 1:
+        description = f"the elements of {_what(pair.input_info, pair)} stand in reverse order"
         yield description, lambda values: values[:, ::-1]
-    if len(shape) > 2:  # noqa: PLR2004 (of two vectors the whole Jacobian is transposed, below)
-        yield from _swap_axes(output, input_info)
-    if output.shape == input_info.shape:
+    if pair.output.shape == pair.input_info.shape:
         description = (
             "the upstream is multiplied by the Jacobian instead of its transpose: does a step run forwards?"
         )
         yield description, lambda values: values.T
 
 
-def _on_axes(shape: Sequence[int], change: Change) -> Change:
-    """Turn a change of an array, with the output's and the input's axes, into one of a packed Jacobian."""
-    return lambda values: np.asarray(change(values.reshape(shape)).reshape(values.shape))
+def _what(info: TensorInfo, pair: Pair) -> str:
+    """Name what flows through a tensor."""
+    return f"the upstream of {info.name}" if info is pair.output else f"the gradient for {info.name}"
 
 
-def _move_along(output: TensorInfo, input_info: TensorInfo, axis: int) -> Iterator[tuple[str, Change]]:
+def _along(pair: Pair, axis: int) -> Iterator[tuple[str, Change]]:
     """Yield the changes that reverse an axis, or shift it with or without wrapping around."""
-    shape, rank = (*output.shape, *input_info.shape), len(output.shape)
-    info, own_axis = (output, axis) if axis < rank else (input_info, axis - rank)
+    info, own_axis = pair.tensor_of(axis)
     suffix = f" along axis {own_axis}" if len(info.shape) > 1 else ""
-    what = f"the upstream of {info.name}" if axis < rank else f"the gradient for {info.name}"
+    what, size = _what(info, pair), pair.shape[axis]
     reversal = f"{what} is reversed{suffix}, or isn't where it should be"
-    if axis >= rank:
+    if info is not pair.output:
         reversal = f"the elements of {what} stand in reverse order{suffix}"
-    yield reversal, _on_axes(shape, partial(np.flip, axis=axis))
-    size = shape[axis]
+    yield reversal, partial(np.flip, axis=axis)
     for step in (1, -1, *range(2, size - 1 if size <= _MOST_STEPS else 2)):
         description = f"{what} is shifted by {step}{suffix}: is an index off by one?"
-        yield description, _on_axes(shape, partial(np.roll, shift=step, axis=axis))
+        yield description, partial(np.roll, shift=step, axis=axis)
         if abs(step) == 1:
-            yield description, _on_axes(shape, partial(_shift, step=step, axis=axis))
-
-
-def _swap_axes(output: TensorInfo, input_info: TensorInfo) -> Iterator[tuple[str, Change]]:
-    """Yield the changes that swap an axis of the output with one of the input."""
-    shape, rank = (*output.shape, *input_info.shape), len(output.shape)
-    for output_axis, input_axis in itertools.product(range(rank), range(rank, len(shape))):
-        if shape[output_axis] == shape[input_axis] > 1:
-            description = (
-                f"a factor of the gradient for {input_info.name} is transposed, or should be: "
-                f"{output.name}'s axis {output_axis} and {input_info.name}'s axis {input_axis - rank} have "
-                "changed places"
-            )
-            yield description, _on_axes(shape, partial(np.swapaxes, axis1=output_axis, axis2=input_axis))
-
-
-def _orders(
-    axes: Sequence[int], first: int, shape: Sequence[int], what: str
-) -> Iterator[tuple[str, list[int]]]:
-    """Yield the other orders of a tensor's axes that leave its shape as it is."""
-    if len(axes) > _MOST_AXES:
-        return
-    for order in itertools.permutations(range(len(axes))):
-        if list(order) == list(range(len(axes))) or [axes[axis] for axis in order] != list(axes):
-            continue
-        changed = [axis for axis, source in enumerate(order) if axis != source]
-        description = f"{what} is transposed" if changed == [len(axes) - 2, len(axes) - 1] else ""
-        description = description or f"the axes of {what} are permuted: {order}"
-        full_order = list(range(len(shape)))
-        full_order[first : first + len(axes)] = [first + axis for axis in order]
-        yield description, full_order
+            yield description, partial(_shift, step=step, axis=axis)
 
 
 def _shift(values: Float, step: int, axis: int) -> Float:
     rolled = np.roll(values, step, axis)
-    index: list[int | slice] = [slice(None)] * values.ndim
-    index[axis] = 0 if step > 0 else -1
-    rolled[tuple(index)] = 0.0
+    np.moveaxis(rolled, axis, 0)[0 if step > 0 else -1] = 0.0
     return np.asarray(rolled)
+
+
+def _swaps(pair: Pair) -> Iterator[tuple[str, Change]]:
+    """Yield the changes that swap an axis of the output with one of the input."""
+    shape, rank = pair.shape, len(pair.output.shape)
+    if len(shape) <= 2:  # noqa: PLR2004 (of two vectors the whole Jacobian is transposed)
+        return
+    for output_axis, input_axis in itertools.product(range(rank), range(rank, len(shape))):
+        if shape[output_axis] == shape[input_axis] > 1:
+            description = (
+                f"a factor of the gradient for {pair.input_info.name} is transposed, or should be: "
+                f"{pair.output.name}'s axis {output_axis} and {pair.input_info.name}'s axis "
+                f"{input_axis - rank} have changed places"
+            )
+            yield description, partial(np.swapaxes, axis1=output_axis, axis2=input_axis)
+
+
+def _orders(pair: Pair, axes: range) -> Iterator[tuple[str, list[int]]]:
+    """Yield the other orders of the pair's axes that leave its shape as it is, with some axes permuted."""
+    whole = list(range(len(pair.shape)))
+    for order in itertools.permutations(axes) if 0 < len(axes) <= _MOST_AXES else ():
+        changed = [axis for axis, source in zip(axes, order, strict=True) if axis != source]
+        if not changed or [pair.shape[axis] for axis in order] != [pair.shape[axis] for axis in axes]:
+            continue
+        what = _what(pair.tensor_of(axes[0])[0], pair)
+        own_order = tuple(axis - axes[0] for axis in order)
+        is_last = changed == list(axes[-2:])
+        description = f"{what} is transposed" if is_last else f"the axes of {what} are permuted: {own_order}"
+        yield description, [*whole[: axes.start], *order, *whole[axes.stop :]]
 
 
 # Masks and signs.
 
 
-def _hint_on_mask(views: Sequence[View]) -> str:
+def _hint_on_mask(pair: Pair) -> str:
     """Say that a mask is inverted, missing or too narrow, judging by the zeros."""
-    moving, nonzero = _join(views, lambda view: view.is_moving), _join(views, lambda view: view.has_gradient)
+    moving, nonzero = pair.join(lambda view: view.is_moving), pair.join(lambda view: view.has_gradient)
     more, fewer = np.count_nonzero(nonzero & ~moving), np.count_nonzero(moving & ~nonzero)
-    shared = np.count_nonzero(moving & nonzero)
-    if not shared and more and fewer:
+    shared = moving & nonzero
+    if not shared.any() and more and fewer:
         return "the gradient is zero where the derivative isn't, and the other way round: is a mask inverted?"
-    is_wrong = _join(views, lambda view: view.is_moving & view.has_gradient & view.is_wrong)
-    if is_wrong.any() or shared < _FEW:
+    if (shared & pair.join(lambda view: view.is_wrong)).any() or np.count_nonzero(shared) < _FEW:
         return ""
     if more > 1 and not fewer:
         return (
@@ -517,17 +521,16 @@ def _hint_on_mask(views: Sequence[View]) -> str:
     return ""
 
 
-def _hint_on_signs(views: Sequence[View]) -> str:
+def _hint_on_signs(pair: Pair) -> str:
     """Say that the sign alone is wrong, in some elements."""
-    count = np.count_nonzero(_join(views, lambda view: view.is_moving & (view.ratios < 0)))
-    moving_count = np.count_nonzero(_join(views, lambda view: view.is_moving))
+    count = np.count_nonzero(pair.join(lambda view: view.is_flipped))
+    moving_count = np.count_nonzero(pair.join(lambda view: view.is_moving))
     if not count or moving_count < _FEW:
         return ""
-    for view in views:
-        signs = np.where(view.ratios < 0, -1.0, 1.0)
-        if not np.all((np.abs(view.analytic - signs * view.numeric) <= view.slack) | ~view.is_judged):
+    for view in pair.views:
+        if view.exceeds(view.analytic - np.where(view.is_flipped, -1.0, 1.0) * view.numeric).any():
             return ""
-    if all(not (view.is_moving & (view.analytic < 0)).any() for view in views):
+    if all(not (view.is_moving & (view.analytic < 0)).any() for view in pair.views):
         return "the gradient is the derivative's absolute value: is a sign missing?"
     return f"the sign is flipped in {count} of {moving_count} elements, and all else is right"
 
@@ -535,24 +538,23 @@ def _hint_on_signs(views: Sequence[View]) -> str:
 # A factor for some rows or columns.
 
 
-def _hint_on_slices(views: Sequence[View], output: TensorInfo, input_info: TensorInfo) -> str:
+def _hint_on_slices(pair: Pair) -> str:
     """Say that some slices along an axis are off by a factor."""
-    shape, rank = (*output.shape, *input_info.shape), len(output.shape)
-    for axis in (*range(rank, len(shape)), *range(rank)):
-        factors = _factors_along(views, shape, axis)
-        if factors is None:
-            continue
+    rank = len(pair.output.shape)
+    for axis in (*range(rank, len(pair.shape)), *range(rank)):
+        factors = _factors_along(pair, axis)
         groups: dict[float, list[int]] = {}
         for index, factor in factors.items():
             matching = _find_equal(factor, [1.0, *groups]) if factor else 0.0
             groups.setdefault(factor if matching is None else matching, []).append(index)
-        off = {factor: indices for factor, indices in groups.items() if factor != 1.0}
-        if len(off) != 1 or 1.0 not in groups:
+        if len(groups) != 2 or 1.0 not in groups:  # noqa: PLR2004 (the right ones, and the wrong ones)
             continue
-        ((factor, indices),) = off.items()
-        info, own_axis = (output, axis) if axis < rank else (input_info, axis - rank)
-        where = _slices(info, own_axis, indices)
-        if axis < rank:
+        ((factor, indices),) = ((own, places) for own, places in groups.items() if own != 1.0)
+        info, own_axis = pair.tensor_of(axis)
+        places = [":"] * len(info.shape)
+        names = [", ".join([*places[:own_axis], str(index), *places[own_axis + 1 :]]) for index in indices]
+        where = join_first([f"{info.name}[{name}]" for name in names], _LISTED)
+        if info is pair.output:
             fault = "is dropped" if factor == 0 else f"counts {_name_factor(factor)} times"
             return f"the upstream of {where} {fault}, and all else is right"
         fault = "zero" if factor == 0 else f"{_name_factor(factor)} times the derivative"
@@ -560,34 +562,37 @@ def _hint_on_slices(views: Sequence[View], output: TensorInfo, input_info: Tenso
     return ""
 
 
-def _factors_along(views: Sequence[View], shape: Sequence[int], axis: int) -> dict[int, float] | None:
-    """Return the factor of each slice along an axis; `None` where there is no such factor."""
+def _factors_along(pair: Pair, axis: int) -> dict[int, float]:
+    """Return the factor of each slice along an axis; none where there is no such factor."""
     factors: dict[int, float] = {}
-    if shape[axis] <= 1:  # one slice is all there is
-        return None
+    if pair.shape[axis] <= 1:  # one slice is all there is
+        return {}
     slices = (
         np.concatenate(
-            [np.moveaxis(values.reshape(shape), axis, 0).reshape(shape[axis], -1) for values in of_views], 1
+            [
+                np.moveaxis(values.reshape(pair.shape), axis, 0).reshape(pair.shape[axis], -1)
+                for values in of_views
+            ],
+            1,
         )
-        for of_views in zip(*((view.analytic, view.numeric, view.slack) for view in views), strict=True)
+        for of_views in zip(*((view.analytic, view.numeric, view.slack) for view in pair.views), strict=True)
     )
     for index, (analytic, numeric, slack) in enumerate(zip(*slices, strict=True)):
         size = float(numeric @ numeric)
         moving = int(np.count_nonzero(np.abs(numeric) > slack))
         factor = float(numeric @ analytic) / size if size else 1.0
         if moving == 1 and abs(factor - 1) > _SAME:  # any number is some multiple of another
-            return None
+            return {}
         if not np.all(np.abs(analytic - factor * numeric) <= slack * (1 + abs(factor))):
-            return None
+            return {}
         if moving:
             factors[index] = factor if abs(factor) > _SAME else 0.0
     return factors
 
 
-def _slices(info: TensorInfo, axis: int, indices: Sequence[int]) -> str:
-    def slice_text(index: int) -> str:
-        places = [":"] * len(info.shape)
-        places[axis] = str(index)
-        return f"{info.name}[{', '.join(places)}]"
-
-    return join_first([slice_text(index) for index in indices], _LISTED)
+_OF_COMPLEX = (_hint_on_factor, _hint_on_swap, _hint_on_mask)
+# In the order of how likely they are.
+_OF_REAL = (
+    *(_hint_on_factor, _hint_on_swap, _hint_on_moves, _hint_on_signs, _hint_on_slices, _hint_on_mask),
+    *(_hint_on_multiplier, _hint_on_term, _hint_on_simplex),
+)

@@ -199,5 +199,5 @@ def _artifact(file: str) -> dict[str, str]:
 def _identity(finding: Finding) -> str:
     """Return what identifies a result: neither its line nor its numbers."""
     case = finding.case
-    parts = [] if case is None else [*case.key, case.mode]
+    parts = [] if case is None else list(case.mode_key)
     return json.dumps([finding.rule, *parts, finding.name])

@@ -32,22 +32,17 @@ _MARKS = {
 _NAMED = 3  # cases that share a finding
 
 
-def _mark_of(report: Report) -> str:
-    if report.exit_code:
-        return _MARKS[Outcome.FAILED]
-    return _MARKS[Outcome.WARNED if report.summary["ignored"] else Outcome.PASSED]
-
-
 def to_markdown(report: Report, root: Path) -> str:
     """Render a report as Markdown with GitHub's tables; places are relative to the repository's folder."""
     findings = findings_of(report)
+    fine = Outcome.WARNED if report.summary["ignored"] else Outcome.PASSED
     lines = summary_lines(report, width=layout.MAX_WIDTH)
     wrong = [finding for finding in sort_by_gravity(findings) if finding.outcome is not Outcome.PASSED]
     return render_markdown(
         __package__,
         "report.md",
         report=report,
-        mark=_mark_of(report),
+        mark=_MARKS[Outcome.FAILED if report.exit_code else fine],
         fine=all_right(report),
         counts=" ".join(line.plain.strip().split("  ")[0] for line in lines),
         marks=_MARKS,

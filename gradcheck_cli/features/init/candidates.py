@@ -125,7 +125,7 @@ def choices_of_tensor(  # noqa: PLR0913 (what is known about one input)
         return [says]
     by_name = kind_of(tensor.name, names)
     dtype = says.get("dtype", "")
-    numbers = [_whole(value, says) for value in _whole_values(base)]
+    numbers = [{"value": value, "dtype": "int32", **says} for value in _whole_values(base)]
     if dtype.startswith(("int", "uint")):
         return numbers
     if by_name == WHOLE and not dtype:
@@ -176,10 +176,6 @@ def _related(base: Sequence[int], by_name: str) -> list[list[int]]:
     if by_name == "weights" or len(base) > 2:  # noqa: PLR2004 (images, sequences)
         related.insert(0, weights)
     return [list(shape) for shape in related if math.prod(shape)]
-
-
-def _whole(value: Any, says: Mapping[str, Any]) -> dict[str, Any]:
-    return {"value": value, "dtype": "int32", **says}
 
 
 def _whole_values(base: Sequence[int]) -> list[Any]:

@@ -75,12 +75,12 @@ class Draft:
         attrs = {**self.keys["attrs"]}
         added = DraftInput(name, {"value": attrs.pop(name)})
         keys = {key: value for key, value in self.keys.items() if key != "attrs"}
-        inputs = sorted((*self.inputs, added), key=lambda made: self._position(made.name))
+        order = [
+            *self.parameters,
+            *(made.name for made in (*self.inputs, added)),
+        ]  # those of `*args` come last
+        inputs = sorted((*self.inputs, added), key=lambda made: order.index(made.name))
         return replace(self, keys=keys | ({"attrs": attrs} if attrs else {}), inputs=tuple(inputs))
-
-    def _position(self, name: str) -> int:
-        """Return where an argument stands; those of `*args` come last."""
-        return self.parameters.index(name) if name in self.parameters else len(self.parameters)
 
     def with_says(
         self, change: Callable[[Any], Any], only: Callable[[DraftInput], bool] = lambda _: True

@@ -120,7 +120,8 @@ class Drafted:
         if self.error.kind:
             return f"{self.error.kind}: {self.error.message}"
         troubles = [
-            f"{pair.label} is {pair.status}: {_why(pair)}"
+            f"{pair.label} is {pair.status}: "
+            + (pair.message or "; ".join(pair.cause.diagnosis) or pair.note or "see gradcheck run")
             for pair in result.pairs
             if pair.status not in GREEN
         ]
@@ -130,10 +131,6 @@ class Drafted:
             if check.status not in GREEN
         ]
         return "\n".join(troubles)
-
-
-def _why(pair: PairResult) -> str:
-    return pair.message or "; ".join(pair.cause.diagnosis) or pair.note or "see gradcheck run"
 
 
 def draft(target: str, may_try: MayTry = lambda _text: True) -> Drafted:

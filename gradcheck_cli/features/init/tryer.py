@@ -183,11 +183,8 @@ class _Search:
         for chosen in itertools.chain.from_iterable(self._combine((), cost) for cost in range(_MOST_COST)):
             if self._fits(chosen) and self._runs(chosen):
                 yield self.draft(chosen)
-            if self._is_spent():
+            if self.tryer.is_over or not self.has_kernel or self.built >= self.round.most_built:
                 return
-
-    def _is_spent(self) -> bool:
-        return self.tryer.is_over or not self.has_kernel or self.built >= self.round.most_built
 
     def _combine(self, chosen: tuple[int, ...], cost: int) -> Iterator[tuple[int, ...]]:
         """Yield the combinations that begin with these choices and pass over `cost` likelier ones."""

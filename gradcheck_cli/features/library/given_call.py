@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.plain_files import short_path
-from gradcheck_cli.spec.case import Argument, Given, InputSpec, Source, matches
+from gradcheck_cli.spec.case import UNBOUNDED, Argument, Given, InputSpec, Source, matches
 from gradcheck_cli.spec.words import words_of_others
 from gradcheck_cli.tensorflow_backend import dtypes
 from gradcheck_cli.tensorflow_backend.leaves import NO_LABEL, leaves_of, unique
@@ -105,7 +105,16 @@ def split_call(
         for label, index in zip(chosen_labels, chosen, strict=True)
     )
     if not any(argument.tensors[0].differentiate for argument in arguments):  # then that is an error
-        arguments = tuple(replace(argument, tensors=_freed(argument.tensors)) for argument in arguments)
+        arguments = tuple(
+            replace(
+                argument,
+                tensors=tuple(
+                    replace(tensor, differentiate=True, keeps="") if tensor.keeps else tensor
+                    for tensor in argument.tensors
+                ),
+            )
+            for argument in arguments
+        )
 
     def pack(tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         leaves = list(flat)
@@ -117,12 +126,6 @@ def split_call(
         return positional, keywords
 
     return arguments, Given(pack, wanted)
-
-
-def _freed(tensors: Sequence[InputSpec]) -> tuple[InputSpec, ...]:
-    return tuple(
-        replace(tensor, differentiate=True, keeps="") if tensor.keeps else tensor for tensor in tensors
-    )
 
 
 def _by_input(option: Any, labels: Sequence[str], name: str) -> dict[str, Any]:
@@ -265,8 +268,9 @@ def _input_of(label: str, leaf: Any, dtype: Any, moves: Any, limits: Any) -> Inp
     value = dtypes.widen(leaf.numpy() if hasattr(leaf, "numpy") else np.asarray(leaf))
     spoilt = np.argwhere(~np.isfinite(value)) if moves else np.zeros((0, 0), int)
     where = [int(index) for index in spoilt[0]] if len(spoilt) else []
-    low, high = (None, None) if limits is None else limits
-    if (low is not None and (value < low).any()) or (high is not None and (value > high).any()):
+    low, high = limits or (None, None)
+    domain = (-np.inf if low is None else low, np.inf if high is None else high)
+    if domain != UNBOUNDED and ((value < domain[0]) | (value > domain[1])).any():
         raise ValueError(f"domain: {label} has values outside of {low} to {high}.")
     return InputSpec(
         label,
@@ -274,7 +278,7 @@ def _input_of(label: str, leaf: Any, dtype: Any, moves: Any, limits: Any) -> Inp
         value.shape,
         Source("value", {"value": value}),
         differentiate=bool(moves) and not len(spoilt),
-        domain=(low, high),
+        domain=domain,
         keeps=f"is {value[tuple(where)]} at {where}: there is no difference to take there"
         if len(spoilt)
         else "",

@@ -9,7 +9,7 @@ each corruption costs little more than its verdict.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -34,19 +34,17 @@ from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.numerics.problem import draw_eight_bits
 from gradcheck_cli.numerics.sampling import Moves
-from gradcheck_cli.results import CAUGHT, HIDES, LEFT_OPEN, MISSED, Mutant, PairResult, Status
+from gradcheck_cli.results import CAUGHT, HIDES, LEFT_OPEN, MISSED, Mutant, Status
 from gradcheck_cli.spec.case import Case, first_order_alone, stated_rule
 from gradcheck_cli.spec.values.moves import MOVED, moves
 from gradcheck_cli.spec.words import CHECKS
 
-FACTOR, SIGN, ELEMENT, UPSTREAM = "factor", "sign", "element", "upstream"
-NONE, TRANSPOSE, SWAP, CONJUGATE = "none", "transpose", "swap", "conjugate"
-SMALL, MEAN, AXIS, ROW, ZERO, BRANCH = "small", "mean", "axis", "row", "zero", "branch"
-ONES, REPEATS, SIZE = "ones", "repeats", "size"
+# Mistakes inside the op, which no corrupted vjp imitates.
+_ONLY_HIDDEN = frozenset({"ones", "repeats", "size"})
 # Corruptions that a spec's points may be unable to show.
-HIDDEN = frozenset({MEAN, AXIS, BRANCH, ONES, REPEATS, SIZE, TRANSPOSE, CONJUGATE})
-_ONLY_HIDDEN = frozenset({ONES, REPEATS, SIZE})  # mistakes inside the op, which no corrupted vjp imitates
-_OF_ONE_OUTPUT = frozenset({ROW, SMALL, BRANCH, MEAN, ELEMENT})  # they depend on one output's upstream
+HIDDEN = _ONLY_HIDDEN | {"mean", "axis", "branch", "transpose", "conjugate"}
+# They depend on one output's upstream.
+_OF_ONE_OUTPUT = frozenset({"row", "small", "branch", "mean", "element"})
 _FACTOR = 1.01
 # A gradient that ignores its upstream can still have the right Jacobian; only these two checks find it.
 _NEEDED = frozenset({"linearity", "zero_upstream"})
@@ -78,23 +76,19 @@ def mutate(case: Case, opener: Opener[Any], samples: Sequence[int], corruptions:
     findings = subject.findings
     mutants = list(subject.mutants(corruptions))
     if case.judging.second_order and findings.first is not None:
-        try:
+        with suppress(CaseSkippedError):  # there is no second order: nothing to corrupt
             vjp = caching.vjp(first)
             judging = replace(vjp.case.judging, checks_off=plain.judging.checks_off)
+            has_stops = case.reference is None or vjp.case.reference is not None
             second = _Subject(
                 replace(vjp.case, judging=judging, wanted=plain.wanted),
                 vjp,
                 samples,
                 2,
-                FirstOrder(
-                    labels,
-                    findings.stops if case.reference is None or vjp.case.reference is not None else None,
-                ),
+                FirstOrder(labels, findings.stops if has_stops else None),
             )
             findings = replace(findings, pairs=(*findings.pairs, *second.findings.pairs))
             mutants += second.mutants(corruptions)
-        except CaseSkippedError:
-            pass  # there is no second order: nothing to corrupt
     return replace(findings, mutants=tuple(mutants))
 
 
@@ -106,7 +100,7 @@ class _Subject:
     """
 
     case: Case
-    opener: CachingOpener
+    opener: Any  # a `CachingOpener`
     samples: Sequence[int]
     order: int
     below: FirstOrder = FirstOrder()  # noqa: RUF009 (frozen)
@@ -118,10 +112,13 @@ class _Subject:
     def mutants(self, corruptions: Sequence[str]) -> Iterable[Mutant]:
         """Yield the outcome of each corruption."""
         op = self.opener.open(Opening(self.samples[0]))
+        rules = self.case.expected.pairs
         right = {
             pair.label
             for pair in self.findings.pairs
-            if pair.status is Status.PASSED and pair.connected and not self._is_zero(pair.label)
+            if pair.status is Status.PASSED and pair.connected
+            # Of a gradient that the spec says is zero, what is left is rounding.
+            if (rule := stated_rule(rules, pair.label)) is None or rule.expect != "zero"
         }
         # The gradient of an output without elements is zero: there is nothing to corrupt.
         pairs = {
@@ -131,13 +128,13 @@ class _Subject:
         }
         formula = self.opener.in_float64(op) or op
         flows = {output: _draw_upstreams(formula, output) for output, _ in pairs.values()}
-        for corruption in corruptions:
-            if corruption in _ONLY_HIDDEN:
+        for name in corruptions:
+            if name in _ONLY_HIDDEN:
                 continue
-            elements = _largest_elements(formula, pairs.values(), flows) if corruption == ELEMENT else {}
-            shifts = self._shifts(pairs) if corruption == SMALL else {}
+            elements = _largest_elements(formula, pairs.values(), flows) if name == "element" else {}
+            shifts = self._shifts(pairs) if name == "small" else {}
             input_indices = frozenset(input_index for _, input_index in pairs.values())
-            wrong = Corruption(corruption, input_indices, elements, shifts)
+            wrong = Corruption(name, input_indices, elements, shifts)
             changed = {
                 label: pair
                 for label, pair in pairs.items()
@@ -145,13 +142,8 @@ class _Subject:
             }
             if changed:
                 yield from self._try(wrong, changed)
-        if self.order == 1:
+        if self.order == 1 and HIDDEN & set(corruptions):
             yield from self._find_hidden(pairs, corruptions)
-
-    def _is_zero(self, label: str) -> bool:
-        """Whether the spec says that a gradient is zero: what is left of it is rounding."""
-        rule = stated_rule(self.case.expected.pairs, label)
-        return rule is not None and rule.expect == "zero"
 
     def _shifts(self, pairs: Mapping[str, PairKey]) -> dict[PairKey, Shift]:
         """Return, for each pair's smallest element, the least change that its tolerance claims to detect."""
@@ -171,20 +163,14 @@ class _Subject:
 
     def _find_hidden(self, pairs: Mapping[str, PairKey], corruptions: Sequence[str]) -> Iterable[Mutant]:
         """Yield the corruptions that no point could show."""
-        if not HIDDEN & set(corruptions):
-            return
-        labels = {pair: label for label, pair in pairs.items()}
-        stay_symmetric = {
-            f"/d{tensor.name}"
-            for argument in self.case.arguments
-            for tensor in argument.tensors
-            if tensor.symmetric
-        }
         from gradcheck_cli.features.mutation.sites import sites_of, unseen_sites
         from gradcheck_cli.tensorflow_backend.graph_view import ForwardGraph, has_graph
 
+        labels = {pair: label for label, pair in pairs.items()}
+        tensors = self.case.tensors
+        stay_symmetric = tuple(f"/d{tensor.name}" for tensor in tensors if tensor.symmetric)
         seen = []
-        beside = [MOVED] * any(map(moves, self.case.tensors))  # which a check looks at as well, if it can
+        beside = [MOVED] * any(map(moves, tensors))  # which a check looks at as well, if it can
         for sample in (*self.samples, *beside):
             with suppress(CaseFailedError), self.opener.at(sample):
                 op: Any = self.opener.open(Opening(sample))
@@ -192,10 +178,9 @@ class _Subject:
                     return
                 seen.append(sites_of(ForwardGraph(op), tuple(labels)))
         for site in unseen_sites(seen):
-            if site.corruption in corruptions:
-                for pair in sorted(site.pairs):
-                    if site.corruption == TRANSPOSE and labels[pair].endswith(tuple(stay_symmetric)):
-                        continue  # for a matrix that stays symmetric, a transposed gradient is right
+            for pair in sorted(site.pairs) if site.corruption in corruptions else ():
+                # For a matrix that stays symmetric, a transposed gradient is right.
+                if site.corruption != "transpose" or not labels[pair].endswith(stay_symmetric):
                     yield Mutant(labels[pair], site.corruption, HIDES, self.order, message=site.message)
 
     def _try(self, wrong: Corruption, pairs: Mapping[str, PairKey]) -> Iterable[Mutant]:
@@ -206,7 +191,7 @@ class _Subject:
             if remaining:
                 results |= self._outcomes(wrong, remaining, samples, by_check=False)
             remaining = {label: pair for label, pair in remaining.items() if results[label].outcome != CAUGHT}
-        if wrong.name in {UPSTREAM, ROW}:
+        if wrong.name in {"upstream", "row"}:
             # With one output element the Jacobian stays the same: linearity decides, input by input.
             for input_index in sorted({input_index for _, input_index in remaining.values()}):
                 of_input = {label: pair for label, pair in remaining.items() if pair[1] == input_index}
@@ -218,31 +203,20 @@ class _Subject:
     ) -> dict[str, Mutant]:
         input_indices = frozenset(input_index for _, input_index in pairs.values())
         opener = replace(self.opener, corruption=replace(wrong, input_indices=input_indices))
-        corruption = wrong.name
         try:
-            corrupted_findings = examine(self.case, opener, samples, below=self.below)
+            findings = examine(self.case, opener, samples, below=self.below)
         except CaseFailedError as failure:
-            return {
-                label: Mutant(label, corruption, LEFT_OPEN, self.order, message=failure.message)
-                for label in pairs
-            }
-        is_found = by_check and any(check.status is Status.MISMATCHED for check in corrupted_findings.checks)
-        results = {pair.label: pair for pair in corrupted_findings.pairs}
-        return {
-            label: _make_mutant(corruption, results[label], self.order, is_found=is_found) for label in pairs
-        }
-
-
-def _make_mutant(corruption: str, result: PairResult, order: int, *, is_found: bool) -> Mutant:
-    outcome = MISSED
-    if result.status is Status.MISMATCHED or is_found:
-        outcome = CAUGHT
-    elif result.status is not Status.PASSED:
-        outcome = LEFT_OPEN
-    message = "" if outcome == CAUGHT else result.message
-    return Mutant(
-        result.label, corruption, outcome, order, result.error, result.bound, result.numbers.kinks, message
-    )
+            left_open = Mutant("", wrong.name, LEFT_OPEN, self.order, message=failure.message)
+            return {label: replace(left_open, pair=label) for label in pairs}
+        is_found = by_check and any(check.status is Status.MISMATCHED for check in findings.checks)
+        mutants = {}
+        for pair in (pair for pair in findings.pairs if pair.label in pairs):
+            outcome = MISSED if pair.status is Status.PASSED else LEFT_OPEN
+            outcome = CAUGHT if is_found or pair.status is Status.MISMATCHED else outcome
+            numbers = pair.error, pair.bound, pair.numbers.kinks
+            message = "" if outcome == CAUGHT else pair.message
+            mutants[pair.label] = Mutant(pair.label, wrong.name, outcome, self.order, *numbers, message)
+        return mutants
 
 
 def _draw_upstreams(op: Operation, output: int) -> Array:
@@ -302,141 +276,124 @@ class Corruption:
 
     name: str  # one of `words.CORRUPTIONS`
     input_indices: frozenset[int]  # the inputs whose gradients are corrupted
-    # per output and input, the element that `ELEMENT` changes, in C order
+    # per output and input, the element that "element" changes, in C order
     elements: Mapping[PairKey, int] = field(default_factory=dict)
-    # per output and input, the element of the Jacobian that `SMALL` changes, and by how much
+    # per output and input, the element of the Jacobian that "small" changes, and by how much
     shifts: Mapping[PairKey, Shift] = field(default_factory=dict)
 
     def corrupt(self, op: Op) -> Op:
         """Return an op whose gradient is wrong in this way; otherwise it behaves as the op itself."""
-        wrong = _WrongGradient(op, self)
         facts, forms = op.facts, op.forms
+
+        def is_connected(output: int, input_index: int) -> bool:
+            is_cut = self.name == "none" and input_index in self.input_indices
+            return not is_cut and facts.is_connected(output, input_index)
+
+        def vjp(output: int, upstream: Stack) -> Any:
+            return self._pull(op, lambda flows: op.vjp(output, flows[output]), {output: upstream})
+
+        def vjp_beside(output: int, upstream: Array, point: Mapping[int, Array]) -> Gradients | None:
+            def pull(flows: Mapping[int, Any]) -> Gradients | None:
+                rows = {index: value[: len(flows[output])] for index, value in point.items()}
+                return op.vjp_beside(output, flows[output], rows)
+
+            return self._pull(op, pull, {output: upstream})
+
+        def joint_vjp(upstreams: Mapping[int, Array]) -> Any:
+            if self.name in _OF_ONE_OUTPUT:
+                return op.joint_vjp(upstreams)
+            return self._pull(op, op.joint_vjp, upstreams)
+
+        def form(other: Operation | None) -> Operation | None:
+            return None if other is None else self.corrupt(other)
+
         return replace(
             op,
-            vjp=wrong.vjp,
-            joint_vjp=wrong.joint_vjp,
-            vjp_beside=wrong.vjp_beside,
-            facts=replace(facts, is_connected=wrong.is_connected, is_plain_chain=lambda *_: False),
+            vjp=vjp,
+            joint_vjp=joint_vjp,
+            vjp_beside=vjp_beside,
+            facts=replace(facts, is_connected=is_connected, is_plain_chain=lambda *_: False),
             forms=replace(
                 forms,
-                at_unrounded_point=lambda: self._corrupt_form(forms.at_unrounded_point()),
-                rounded_otherwise=lambda draw: self._corrupt_form(forms.rounded_otherwise(draw)),
+                at_unrounded_point=lambda: form(forms.at_unrounded_point()),
+                rounded_otherwise=lambda draw: form(forms.rounded_otherwise(draw)),
             ),
         )
 
-    def _corrupt_form(self, op: Operation | None) -> Operation | None:
-        return None if op is None else self.corrupt(op)
-
-
-@dataclass(frozen=True)
-class _WrongGradient:
-    """Pulls upstreams back wrongly."""
-
-    inner: Operation
-    how: Corruption
-
-    def is_connected(self, output: int, input_index: int) -> bool:
-        """Whether there is a gradient that isn't `None`."""
-        if self.how.name == NONE and input_index in self.how.input_indices:
-            return False
-        return self.inner.facts.is_connected(output, input_index)
-
-    def vjp(self, output: int, upstream: Stack) -> Any:
-        """Pull upstreams of one output back, wrongly."""
-        return self._corrupt(lambda upstreams: self.inner.vjp(output, upstreams[output]), {output: upstream})
-
-    def vjp_beside(self, output: int, upstream: Array, point: Mapping[int, Array]) -> Gradients | None:
-        """Pull upstreams of one output back at another point, wrongly."""
-
-        def pull(upstreams: Mapping[int, Any]) -> Gradients | None:
-            rows = {index: value[: len(upstreams[output])] for index, value in point.items()}
-            return self.inner.vjp_beside(output, upstreams[output], rows)
-
-        return self._corrupt(pull, {output: upstream})
-
-    def joint_vjp(self, upstreams: Mapping[int, Array]) -> Any:
-        """Pull upstreams of all differentiable outputs back at once, wrongly."""
-        if self.how.name in _OF_ONE_OUTPUT:
-            return self.inner.joint_vjp(upstreams)
-        return self._corrupt(self.inner.joint_vjp, upstreams)
-
-    def _corrupt(
-        self, pull: Callable[[Mapping[int, Any]], Gradients | None], upstreams: Mapping[int, Stack]
+    def _pull(
+        self,
+        op: Operation,
+        pull: Callable[[Mapping[int, Any]], Gradients | None],
+        upstreams: Mapping[int, Stack],
     ) -> Gradients | None:
-        """Pull upstreams back by a function of the right gradient, and corrupt the gradients."""
+        """Pull upstreams back by a function of an op's right gradient, and corrupt the gradients."""
         gradients: Any = pull(upstreams)
         if gradients is None:
             return None
-        wrong: Any
         output, upstream = next(iter(upstreams.items()))  # of a corruption of one output, the only ones
-        if self.how.name == NONE:
-            wrong = [None] * len(gradients)
-        elif self.how.name == UPSTREAM:
-            outputs = self.inner.outputs
+        wrong: Any = [None] * len(gradients)
+        if self.name == "upstream":
             ones = {
-                index: np.ones((1, *outputs[index].shape), complex if outputs[index].is_complex else float)
-                for index in upstreams
+                index: np.ones((1, *info.shape), complex if info.is_complex else float)
+                for index, info in enumerate(op.outputs)
+                if index in upstreams
             }
-            without_upstream: Any = pull(ones)
-            wrong = [
-                gradient if gradient is None else np.repeat(gradient, len(upstream), axis=0)
-                for gradient in without_upstream
-            ]
-        elif self.how.name == ROW:
-            zeroed = self._written(output, upstream)
+            without: Any = pull(ones)
+            wrong = [own if own is None else np.repeat(own, len(upstream), axis=0) for own in without]
+        elif self.name == "row":
+            zeroed = _write(op, output, upstream)
             zeroed.reshape(len(zeroed), -1)[:, :1] = 0
             wrong = pull({output: zeroed})
-        elif self.how.name == SWAP:
-            partners = [find_partner(self.inner.inputs, index) for index in range(len(gradients))]
-            wrong = [None if partner is None else gradients[partner] for partner in partners]
-            wrong = [own if other is None else other for own, other in zip(gradients, wrong, strict=True)]
-        else:
+        elif self.name == "swap":
+            partners = [find_partner(op.inputs, index) for index in range(len(gradients))]
+            others = [None if partner is None else gradients[partner] for partner in partners]
+            wrong = [own if other is None else other for own, other in zip(gradients, others, strict=True)]
+        elif self.name != "none":
             wrong = [
-                gradient if gradient is None else self._change(gradient, (output, index), upstream)
+                gradient if gradient is None else self._change(op, gradient, (output, index), upstream)
                 for index, gradient in enumerate(gradients)
             ]
         return [
-            own if own is None or index not in self.how.input_indices else wrong[index]
+            own if own is None or index not in self.input_indices else wrong[index]
             for index, own in enumerate(gradients)
         ]
 
-    def _change(self, gradient: Any, pair: PairKey, upstream: Stack) -> Any:
+    def _change(self, op: Operation, gradient: Any, pair: PairKey, upstream: Stack) -> Any:
         """Return one gradient, (B, *input.shape), corrupted."""
-        if self.how.name in _CHANGES:
-            return _CHANGES[self.how.name](gradient)
-        if self.how.name == MEAN:  # the first size above 1, of the output, else the input
-            sizes = (*self.inner.outputs[pair[0]].shape, *gradient.shape[1:])
+        if self.name in _CHANGES:
+            return _CHANGES[self.name](gradient)
+        if self.name == "mean":  # the first size above 1, of the output, else the input
+            sizes = (*op.outputs[pair[0]].shape, *gradient.shape[1:])
             return gradient / next((size for size in sizes if size > 1), 1)
+        flow = _write(op, pair[0], upstream)
+        if self.name == "branch":
+            return np.where(gradient == 0, flow, gradient) if gradient.shape == flow.shape else gradient
         changed = np.array(gradient, order="C")
         rows = changed.reshape(len(changed), -1)
-        if self.how.name == ELEMENT:
-            if pair in self.how.elements:
-                rows[:, self.how.elements[pair]] *= _FACTOR
-            return changed
-        flow = self._written(pair[0], upstream)
-        if self.how.name == BRANCH:
-            return np.where(gradient == 0, flow, gradient) if gradient.shape == flow.shape else gradient
-        if pair in self.how.shifts:  # `SMALL`
-            shift = self.how.shifts[pair]
+        if pair in self.elements:
+            rows[:, self.elements[pair]] *= _FACTOR
+        if pair in self.shifts:
+            shift = self.shifts[pair]
             rows[:, shift.column] += shift.amount * flow.reshape(len(flow), -1)[:, shift.row]
         return changed
 
-    def _written(self, output: int, upstream: Stack) -> Any:
-        """Return a copy of upstreams as (B, *output.shape), those given as moves of elements too."""
-        written = upstream.points() if isinstance(upstream, Moves) else upstream
-        return np.array(written, order="C").reshape(len(upstream), *self.inner.outputs[output].shape)
+
+def _write(op: Operation, output: int, upstream: Stack) -> Any:
+    """Return a copy of upstreams as (B, *output.shape), those given as moves of elements too."""
+    written = upstream.points() if isinstance(upstream, Moves) else upstream
+    return np.array(written, order="C").reshape(len(upstream), *op.outputs[output].shape)
 
 
-def _swap_other_axes(gradient: Array) -> Array:
-    """Swap the first two axes of equal size, except the last two, which `TRANSPOSE` swaps."""
-    shape = gradient.shape[1:]
-    equal = [
-        (first + 1, second + 1)
+def _swap_equal_axes(gradient: Array) -> Array:
+    """Swap the first two axes of equal size, except the last two, which "transpose" swaps."""
+    shape = gradient.shape
+    equal = (
+        (first, second)
         for second in range(len(shape))
-        for first in range(second)
+        for first in range(1, second)
         if shape[first] == shape[second] > 1 and (first, second) != (len(shape) - 2, len(shape) - 1)
-    ]
-    return np.swapaxes(gradient, *equal[0]) if equal else gradient
+    )
+    return np.swapaxes(gradient, *next(equal, (0, 0)))
 
 
 def _transpose(gradient: Array) -> Array:
@@ -445,12 +402,12 @@ def _transpose(gradient: Array) -> Array:
 
 
 _CHANGES: dict[str, Callable[[Any], Any]] = {
-    FACTOR: lambda gradient: gradient * _FACTOR,
-    SIGN: lambda gradient: -gradient,
-    TRANSPOSE: _transpose,
-    CONJUGATE: np.conj,
-    AXIS: _swap_other_axes,
-    ZERO: np.zeros_like,
+    "factor": lambda gradient: gradient * _FACTOR,
+    "sign": lambda gradient: -gradient,
+    "transpose": _transpose,
+    "conjugate": np.conj,
+    "axis": _swap_equal_axes,
+    "zero": np.zeros_like,
 }
 
 
@@ -475,7 +432,24 @@ _MOST_BYTES = 2**26
 
 def cached(op: Op) -> Op:
     """Return an op that caches its results; otherwise it behaves as the op itself."""
-    results = _Results()
+    results: dict[Hashable, list[Any]] = {}
+    size = 0
+
+    def once(name: str, compute: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+        """Return one of the op's functions, which is called once for the same arguments."""
+
+        def look_up(*arguments: Any) -> list[Any]:
+            nonlocal size
+            key = (name, _key_of(arguments))
+            result = results.get(key)
+            if result is None:
+                result = compute(*arguments)
+                size += sum(value.nbytes for value in result if value is not None)
+                if size <= _MOST_BYTES:
+                    results[key] = result
+            return list(result)
+
+        return look_up
 
     @cache
     def hold(stops: frozenset[str]) -> Operation | None:
@@ -484,34 +458,11 @@ def cached(op: Op) -> Op:
 
     return replace(
         op,
-        evaluate=results.of("evaluate", op.evaluate),
-        vjp=results.of("vjp", op.vjp),
-        joint_vjp=results.of("joint_vjp", op.joint_vjp),
+        evaluate=once("evaluate", op.evaluate),
+        vjp=once("vjp", op.vjp),
+        joint_vjp=once("joint_vjp", op.joint_vjp),
         forms=replace(op.forms, holding=hold),
     )
-
-
-class _Results:
-    """The results of an op's functions."""
-
-    def __init__(self) -> None:
-        self._results: dict[Hashable, list[Any]] = {}
-        self._size = 0
-
-    def of(self, name: str, compute: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-        """Return one of the functions, which is called once for the same arguments."""
-
-        def look_up(*arguments: Any) -> list[Any]:
-            key = (name, _key_of(arguments))
-            if key in self._results:
-                return list(self._results[key])
-            result = compute(*arguments)
-            self._size += sum(value.nbytes for value in result if value is not None)
-            if self._size <= _MOST_BYTES:
-                self._results[key] = result
-            return list(result)
-
-        return look_up
 
 
 def _key_of(argument: Any) -> Hashable:
@@ -528,16 +479,20 @@ def _key_of(argument: Any) -> Hashable:
 
 @dataclass
 class CachingOpener:
-    """Opens each op of a case once, and caches it; its gradients are corrupted if it has a corruption."""
+    """Opens each op of a case once, and caches it; its gradients are corrupted if it has a corruption.
+
+    Else it does what the opener inside does; but nobody wrote a corrupted gradient.
+    """
 
     inner: Opener[Any]  # the opener that opens them
     corruption: Corruption | None = None
     opened: dict[Opening, OpenedOperation | None] = field(default_factory=dict)  # uncorrupted ones
 
-    @property
-    def case(self) -> Case:
-        """The case that is opened."""
-        return self.inner.case
+    def __getattr__(self, name: str) -> Any:
+        written: dict[str, Any] = {"written_ops": None, "gradients_seen": {}, "unrun_gradients": ()}
+        if self.corruption is not None and name in written:
+            return lambda *_: written[name]
+        return getattr(self.inner, name)
 
     def open(self, opening: Opening) -> Any:
         """Open a form of the case; see `Opener`."""
@@ -548,33 +503,9 @@ class CachingOpener:
         right = self.opened[op.opening]
         return self._look_up(replace(op.opening, dtype="float64"), lambda: self.inner.in_float64(right))
 
-    def at(self, sample: int) -> AbstractContextManager[None]:
-        """Give the weights their values at a sample point; see `Opener`."""
-        return self.inner.at(sample)
-
-    def turn_weights(self) -> None:
-        """Move the weights the other way; see `Opener`."""
-        self.inner.turn_weights()
-
-    def retrace(self, op: OpenedOperation) -> Any:
-        """Trace an opened op's gradient once more."""
-        return self.inner.retrace(op)
-
     def vjp(self, op: OpenedOperation) -> CachingOpener:
         """Return the opener of an opened op's vjp."""
         return CachingOpener(self.inner.vjp(op))
-
-    def written_ops(self, op: OpenedOperation, output: int, input_index: int) -> Sequence[Any] | None:
-        """Return the ops of a pair's path whose gradients the user wrote; nobody wrote a corrupted one."""
-        return None if self.corruption else self.inner.written_ops(op, output, input_index)
-
-    def gradients_seen(self, op: OpenedOperation) -> Mapping[str, int]:
-        """Return how often each registered gradient function was called when the op's vjp was built."""
-        return {} if self.corruption else self.inner.gradients_seen(op)
-
-    def unrun_gradients(self, op: OpenedOperation) -> Sequence[str]:
-        """Say which custom gradients the forward called and no backward pass ran."""
-        return () if self.corruption else self.inner.unrun_gradients(op)
 
     def _look_up(
         self, opening: Opening, compute: Callable[[], OpenedOperation | None]

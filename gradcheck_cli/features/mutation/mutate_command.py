@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from gradcheck_cli.spec.case import Case
 
-OUTCOMES = (results.CAUGHT, results.LEFT_OPEN, results.MISSED, results.HIDES)
-STYLES = {
+# With their styles.
+OUTCOMES = {
     results.CAUGHT: "green",
     results.LEFT_OPEN: "yellow",
     results.MISSED: "red",
@@ -105,8 +105,15 @@ def command(ctx: click.Context, /, *, options: MutateOptions) -> None:
         return case_lines(result, width=width, verbose=options.verbose) if options.form == "table" else []
 
     report = run_and_print(workers, cases, lines_of)
-    tally = Tally.of(report)
-    _print(report, tally, options.form)
+    tally = Tally(report)
+    if options.form == "json":
+        click.echo(mutants_json(report), nl=False)
+        for text in report.unchecked:
+            click.echo(f"NOT CHECKED  {text}", err=True)
+    else:
+        from gradcheck_cli.reporting.report_text import unchecked_lines
+
+        print_lines([*unchecked_lines(report, width), *tally_lines(report, tally, width=width)])
     if report.interrupted:
         ctx.exit(report.exit_code)
     least = options.fail_under
@@ -120,73 +127,44 @@ def _add_corruptions(cases: Sequence[Case], kinds: Sequence[str]) -> tuple[Case,
     A factor that should be the size, but is a constant, shows as soon as an op has cases of several sizes, so
     it isn't tried there.
     """
-    shapes_by_op: dict[tuple[str, str], set[tuple[tuple[int, ...], ...]]] = {}
+    shapes_of: dict[tuple[str, str], set[tuple[tuple[int, ...], ...]]] = {}
     for case in cases:
         shapes = tuple(tensor.shape for tensor in case.tensors)
-        shapes_by_op.setdefault((case.origin.path, case.op), set()).add(shapes)
-    varied = {key for key, shapes in shapes_by_op.items() if len(shapes) > 1}
-
-    def fitting(case: Case) -> tuple[str, ...]:
-        has_sizes = (case.origin.path, case.op) in varied
-        return tuple(kind for kind in kinds if kind != "size" or not has_sizes)
-
-    return tuple(replace(case, wanted=replace(case.wanted, corruptions=fitting(case))) for case in cases)
-
-
-def _print(report: results.Report, tally: Tally, form: str) -> None:
-    """Print the end of the output, or the whole report in another form than a table."""
-    from gradcheck_cli.reporting.report_text import unchecked_lines
-
-    if form == "table":
-        width = terminal_width()
-        lines = [*unchecked_lines(report, width), *tally_lines(report, tally, width=width)]
-        print_lines(lines)
-        return
-    click.echo(mutants_json(report), nl=False)
-    for text in report.unchecked:
-        click.echo(f"NOT CHECKED  {text}", err=True)
+        shapes_of.setdefault((case.origin.path, case.op), set()).add(shapes)
+    without_sizes = tuple(kind for kind in kinds if kind != "size")
+    return tuple(
+        replace(case, wanted=replace(case.wanted, corruptions=own))
+        for case in cases
+        for own in [without_sizes if len(shapes_of[case.origin.path, case.op]) > 1 else tuple(kinds)]
+    )
 
 
-@dataclass(frozen=True)
 class Tally:
-    """How many corruptions of each kind there were, by outcome; and the cases that couldn't be tried."""
+    """How many corruptions of each kind there were, by outcome; and how many cases couldn't be tried."""
 
-    by_kind: Mapping[str, Mapping[str, int]]
-    untried: int
-
-    @classmethod
-    def of(cls, report: results.Report) -> Tally:
+    def __init__(self, report: results.Report) -> None:
         """Count those of a report."""
-        by_kind: dict[str, Counter[str]] = {}
-        for _, mutant in _mutants(report):
-            by_kind.setdefault(mutant.corruption, Counter())[mutant.outcome] += 1
-        untried = [
-            case
+        self.counts = Counter(
+            (mutant.corruption, mutant.outcome) for case in report.cases for mutant in case.mutants
+        )
+        self.untried = sum(
+            case.status is results.Status.ERROR
+            or (case.status is not results.Status.SKIPPED and bool(_why_untried(case)))
             for case in report.cases
-            if case.status is results.Status.ERROR
-            or (case.status is not results.Status.SKIPPED and _why_untried(case))
-        ]
-        return cls(by_kind, len(untried))
+        )
 
-    @property
-    def total(self) -> int:
-        """How many corruptions there were, including those that no point could show."""
-        return sum(sum(counts.values()) for counts in self.by_kind.values())
-
-    def count(self, outcome: str) -> int:
-        """Return how many of all kinds had this outcome."""
-        return sum(counts.get(outcome, 0) for counts in self.by_kind.values())
+    def count(self, outcome: str = "", kind: str = "") -> int:
+        """Return how many had this outcome, or any; of one kind, or of all."""
+        return sum(
+            count
+            for (own_kind, own_outcome), count in self.counts.items()
+            if kind in ("", own_kind) and outcome in ("", own_outcome)
+        )
 
     @property
     def share(self) -> float | None:
         """The share that was called a mismatch; `None` if none was tried."""
-        return self.count(results.CAUGHT) / self.total if self.total else None
-
-
-def _mutants(report: results.Report) -> Iterator[tuple[results.CaseResult, results.Mutant]]:
-    for case in report.cases:
-        for mutant in case.mutants:
-            yield case, mutant
+        return self.count(results.CAUGHT) / self.count() if self.counts else None
 
 
 def case_lines(case: results.CaseResult, *, width: int, verbose: bool = False) -> list[Text]:
@@ -196,20 +174,15 @@ def case_lines(case: results.CaseResult, *, width: int, verbose: bool = False) -
 
     from gradcheck_cli.reporting.terminal import layout
 
-    shown = [mutant for mutant in case.mutants if verbose or mutant.outcome != results.CAUGHT]
     untried = _why_untried(case)
-    if not shown and not untried:
-        return []
+    lines = layout.wrap(untried, width, 2, style="yellow") if untried else []
+    for mutant in case.mutants:
+        if verbose or mutant.outcome != results.CAUGHT:
+            message = f"{mutant.pair}  {mutant.corruption}: {mutant.outcome}{_why(mutant)}"
+            lines += layout.wrap(message, width, 2, hanging=4, style=OUTCOMES[mutant.outcome])
     name = f"{case.file} · {case.op} · {case.dtype} · {case.mode}"
-    lines = [
-        Text(layout.clean(name if case.case == "default" else f"{name} · case {case.case}"), style="bold")
-    ]
-    if untried:
-        lines += layout.wrap(untried, width, 2, style="yellow")
-    for mutant in shown:
-        message = f"{mutant.pair}  {mutant.corruption}: {mutant.outcome}{_why(mutant)}"
-        lines += layout.wrap(message, width, 2, hanging=4, style=STYLES[mutant.outcome])
-    return lines
+    name += "" if case.case == "default" else f" · case {case.case}"
+    return [Text(layout.clean(name), style="bold"), *lines] if lines else []
 
 
 def _why_untried(case: results.CaseResult) -> str:
@@ -218,23 +191,17 @@ def _why_untried(case: results.CaseResult) -> str:
         return f"not tried: {case.error.kind}: {case.error.message}"
     if case.status is results.Status.SKIPPED and not case.pairs:
         return f"not tried: {next((check.message for check in case.checks), 'skipped')}"
-    wrong = [
-        f"{pair.label} is {pair.status}"
-        for pair in case.pairs
-        if pair.status in results.FAILING | results.UNDECIDED
-    ]
+    open_pairs = (pair for pair in case.pairs if pair.status in results.FAILING | results.UNDECIDED)
+    wrong = [f"{pair.label} is {pair.status}" for pair in open_pairs]
     wrong += [
         f"check {check.name} is {check.status}" for check in case.checks if check.status in results.FAILING
     ]
-    if wrong:
-        return f"not tried: {', '.join(wrong)} before anything is corrupted; correct that first"
-    return ""
+    told = f"not tried: {', '.join(wrong)} before anything is corrupted; correct that first"
+    return told if wrong else ""
 
 
 def _why(mutant: results.Mutant) -> str:
-    if mutant.outcome == results.CAUGHT:
-        return ""
-    reasons = [mutant.message] if mutant.message else []
+    reasons = [mutant.message] if mutant.message and mutant.outcome != results.CAUGHT else []
     if mutant.outcome == results.MISSED:
         reasons.append(f"off by {mutant.change:.1e} where {mutant.allowed:.1e} is allowed")
         if mutant.kinks:
@@ -248,70 +215,47 @@ def tally_lines(report: results.Report, tally: Tally, *, width: int) -> list[Tex
 
     from gradcheck_cli.reporting.terminal import layout
 
-    outcomes = OUTCOMES if tally.count(results.HIDES) else OUTCOMES[:-1]
+    outcomes = [outcome for outcome in OUTCOMES if outcome != results.HIDES or tally.count(outcome)]
     rows: list[tuple[str, ...]] = [("corruption", "tried", *outcomes)]
-    kinds = [kind for kind in CORRUPTIONS if kind in tally.by_kind]
-    for kind in kinds:
-        counts = tally.by_kind[kind]
-        numbers = [f"{counts.get(outcome, 0):,}" for outcome in outcomes]
-        tried = sum(counts.values()) - counts.get(results.HIDES, 0)
-        rows.append((f"{kind}: {CORRUPTIONS[kind]}", f"{tried:,}", *numbers))
-    aligned = layout.align(rows, left=1) if kinds else []
+    for kind, text in CORRUPTIONS.items():
+        if every := tally.count(kind=kind):
+            numbers = [f"{tally.count(outcome, kind):,}" for outcome in outcomes]
+            rows.append((f"{kind}: {text}", f"{every - tally.count(results.HIDES, kind):,}", *numbers))
+    aligned = layout.align(rows, left=1) if tally.counts else []
     lines = [Text(line, style="" if index else "bold") for index, line in enumerate(aligned)]
     # Rounded down: 99.97 % isn't all.
     share = "" if tally.share is None else f" ({int(tally.share * 1000) / 10:.1f} %)"
-    every = visible.count(tally.total, "corruption")
-    share_text = f"{tally.count(results.CAUGHT):,} of {every} called a mismatch{share}"
-    parts = [f"{visible.count(len(report.cases), 'case')} · {share_text}"]
-    parts += [f"{tally.count(outcome):,} {outcome}" for outcome in OUTCOMES[1:] if tally.count(outcome)]
-    if tally.untried:
-        parts.append(f"{visible.count(tally.untried, 'case')} not tried")
+    caught = f"{tally.count(results.CAUGHT):,} of {visible.count(tally.count(), 'corruption')}"
+    parts = [f"{visible.count(len(report.cases), 'case')} · {caught} called a mismatch{share}"]
+    parts += [f"{count:,} {outcome}" for outcome in list(OUTCOMES)[1:] if (count := tally.count(outcome))]
+    parts += [f"{visible.count(tally.untried, 'case')} not tried"] if tally.untried else []
     summary = Text(", ".join(parts), style="bold")
     return [*lines, layout.with_right(summary, f"{report.duration_s:.1f} s", width=width)]
 
 
 def mutants_json(report: results.Report) -> str:
     """Render the outcomes as JSON text that ends in a newline."""
-    tally = Tally.of(report)
+    tally = Tally(report)
+    facts = ("gradcheck_version", "tensorflow_version", "python_version", "seed", "duration_s")
+    about = [
+        ({name: getattr(case, name) for name in ("op", "case", "dtype", "spec", "mode")}, case)
+        for case in report.cases
+    ]
     content = {
         "schema_version": 1,
-        "gradcheck_version": report.gradcheck_version,
-        "tensorflow_version": report.tensorflow_version,
-        "python_version": report.python_version,
-        "seed": report.seed,
-        "duration_s": report.duration_s,
+        **{name: getattr(report, name) for name in facts},
         "summary": {
             "cases": len(report.cases),
             "untried": tally.untried,
-            "corruptions": tally.total,
+            "corruptions": tally.count(),
             **{outcome: tally.count(outcome) for outcome in OUTCOMES},
         },
         "kinds": {
-            kind: {outcome: counts.get(outcome, 0) for outcome in OUTCOMES}
-            for kind, counts in tally.by_kind.items()
+            kind: {outcome: tally.count(outcome, kind) for outcome in OUTCOMES}
+            for kind in CORRUPTIONS
+            if tally.count(kind=kind)
         },
-        "untried": [
-            {"op": case.op, "case": case.case, "dtype": case.dtype, "spec": case.spec, "reason": reason}
-            for case in report.cases
-            if (reason := _why_untried(case))
-        ],
-        "mutants": [
-            {
-                "op": case.op,
-                "case": case.case,
-                "spec": case.spec,
-                "mode": case.mode,
-                "dtype": case.dtype,
-                "pair": mutant.pair,
-                "order": mutant.order,
-                "corruption": mutant.corruption,
-                "outcome": mutant.outcome,
-                "change": plain(mutant.change),
-                "allowed": plain(mutant.allowed),
-                "kinks": mutant.kinks,
-                "message": mutant.message,
-            }
-            for case, mutant in _mutants(report)
-        ],
+        "untried": [own | {"reason": reason} for own, case in about if (reason := _why_untried(case))],
+        "mutants": [own | plain(mutant) for own, case in about for mutant in case.mutants],
     }
     return write(content)

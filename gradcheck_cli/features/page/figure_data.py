@@ -175,15 +175,12 @@ _LONGEST = 15.0
 def draw_figures(judged: hooks.OpenCase) -> None:
     """Add figures to the pairs that `Wanted.figures_of` asks for."""
     case, findings = judged.opener.case, judged.findings
-    is_wanted = (
-        (lambda pair: not is_plain(pair))
-        if case.wanted.figures_of == DOUBTFUL
-        else (lambda pair: pair.label == case.wanted.figures_of)
-    )
+    wanted = case.wanted.figures_of
     began, drawn, pairs = clock.now(), 0, []
     for pair in findings.pairs:
         figure = None
-        if is_wanted(pair) and drawn < _MOST_FIGURES and clock.now() - began < _LONGEST:
+        is_wanted = pair.label == wanted if wanted != DOUBTFUL else not is_plain(pair)
+        if is_wanted and drawn < _MOST_FIGURES and clock.now() - began < _LONGEST:
             figure = _draw_figure(findings, pair, judged.opener)
             drawn += figure is not None
         pairs.append(pair if figure is None else replace(pair, figure=figure))

@@ -19,7 +19,7 @@ from gradcheck_cli.checking.verdicts.summary import RANK, Findings
 from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.numerics.precision import place_of_largest
-from gradcheck_cli.reporting.codes import code_of_check, code_of_pair
+from gradcheck_cli.reporting.codes import code_for
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import verdict_text
 from gradcheck_cli.results import FAILING, UNDECIDED, CaseResult, CheckResult, PairResult, Status
@@ -217,13 +217,7 @@ def jacobian_json(case: Case, view: PairView, index: tuple[int, ...] | None = No
 
 
 def _arrays(view: PairView) -> dict[str, Float]:
-    sample = view.sample
-    return {
-        "analytic": sample.analytic,
-        "numeric": sample.numeric,
-        "uncertainty": sample.uncertainty,
-        "allowed": sample.allowed,
-    }
+    return {name: getattr(view.sample, name) for name in ("analytic", "numeric", "uncertainty", "allowed")}
 
 
 def _words(view: PairView, index: tuple[int, ...] | None, part: str) -> object:
@@ -254,13 +248,10 @@ def jacobian_text(
         title = f"d{layout.element(output, index)}/d{view.input_info.name}"
     judged_in = view.result.judged_by.reference_dtype
     dtype = case.dtype if judged_in == case.dtype else f"{case.dtype} (in {judged_in})"
-    parts = [case.origin.path, case.op, dtype]
-    if case.name != "default":
-        parts.append(f"case {case.name}")
-    if view.point:
-        parts.append(f"sample point {view.point}")
+    point = f"sample point {view.point}" if view.point else ""
     shapes = f"{output} {view.output.shape}, {view.input_info.name} {view.input_info.shape}"
-    lines = layout.pack([*parts, f"{title}  ({shapes})"], separator=" · ", width=width, indent=4)
+    heading = layout.heading(case, point, f"{title}  ({shapes})", width=width, dtype=dtype)
+    lines = [line.plain for line in heading]
     for part in view.parts:
         suffix = "" if len(view.parts) == 1 else f", upstream {part}"
         for name in ("analytic", "numeric"):
@@ -391,13 +382,13 @@ def _element_lines(view: PairView, index: tuple[int, ...] | None, width: int) ->
 def _verdict_lines(view: PairView, width: int) -> list[str]:
     """Say what `run` says about the pair, over all sample points, and about its case if that fails."""
     result = view.result
-    said = verdict_text(result.status, code_of_pair(result)).plain
+    said = verdict_text(result.status, code_for(result)).plain
     messages = [f"run: {said}" + (f"  {result.note}" if result.note else "")]
     if not result.connected:
         messages.append("the gradient is None (disconnected): zeros stand for it here")
     messages += [text for text in (result.message, *view.warnings) if text]
     messages += [
-        f"check {check.name}: {verdict_text(check.status, code_of_check(check)).plain}: {check.message}"
+        f"check {check.name}: {verdict_text(check.status, code_for(check)).plain}: {check.message}"
         for check in view.failing
     ]
     return [

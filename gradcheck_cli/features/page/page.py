@@ -18,7 +18,7 @@ from markupsafe import Markup
 from gradcheck_cli import optional, visible
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.plain_files import MIB, read_plain
-from gradcheck_cli.reporting.codes import code_of_check, code_of_pair
+from gradcheck_cli.reporting.codes import code_for
 from gradcheck_cli.reporting.exchange.findings import (
     BAD,
     SPEC_COLUMNS,
@@ -99,7 +99,10 @@ def to_html(report: Report, root: Path) -> str:
         title=f"gradcheck: {_verdict(report)}",
         verdict=_verdict(report),
         tone="bad" if report.exit_code else "partly" if left_out(report) else "good",
-        counts=counts_of(report),
+        # Ops, cases, pairs, and their outcomes, as in the last line of a table.
+        counts=" ".join(line.plain.strip() for line in summary_lines(report, width=layout.MAX_WIDTH)).rsplit(
+            "  ", 1
+        )[0],
         versions=", ".join(f"{name} {value}" for name, value in report.facts.items()),
         first=first,
         first_anchor=places.get(id(first), ""),
@@ -177,12 +180,6 @@ def _verdict(report: Report) -> str:
     return headline or ("something could not be decided" if report.exit_code != 1 else "too few digits")
 
 
-def counts_of(report: Report) -> str:
-    """Count ops, cases, pairs, and their outcomes, as in the last line of a table."""
-    lines = summary_lines(report, width=layout.MAX_WIDTH)
-    return " ".join(line.plain.strip() for line in lines).rsplit("  ", 1)[0]
-
-
 _Draw = Callable[..., Sequence["Picture"]]  # draws the contents of a figure, as `pictures_of` does
 
 
@@ -200,7 +197,7 @@ def _load_drawing(detailed: Sequence[Finding]) -> tuple[_Draw, str]:
 def _detail(finding: Finding, anchor: str, root: Path, draw: _Draw | None) -> dict[str, Any]:
     """Return what a page shows about one pair."""
     case, pair = cast("CaseResult", finding.case), cast("PairResult", finding.pair)
-    code, figure = code_of_pair(pair), pair.figure
+    code, figure = code_for(pair), pair.figure
     rules = "" if is_plain(pair) else describe_rules(pair)
     pictures, undrawn = _pictures(pair, figure, case, draw)
     # TensorFlow's own gradients can't be read from here.
@@ -217,7 +214,7 @@ def _detail(finding: Finding, anchor: str, root: Path, draw: _Draw | None) -> di
         "pictures": [picture._replace(svg=Markup(picture.svg)) for picture in pictures],  # noqa: S704 (our own)
         "undrawn": undrawn,
         "wrong": figure and figure.map and _worst_cells(figure.map),
-        "checks": [(check, code) for check in case.checks if (code := code_of_check(check)) is not None],
+        "checks": [(check, code) for check in case.checks if (code := code_for(check)) is not None],
         "branches": branch_line(case) if case.seen.branches or case.seen.sides_unknown else "",
         "source": next(filter(None, (_source(where, root) for where in sources)), None),
     }

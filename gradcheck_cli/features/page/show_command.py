@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from gradcheck_cli import optional
-from gradcheck_cli.cli.console import terminal_width
-from gradcheck_cli.cli.options.case_options import PickedCases, handle_cases, picking_options
+from gradcheck_cli.cli.options.case_options import PickedCases, picking_options, print_answers
 from gradcheck_cli.cli.options.configured import form_option
 from gradcheck_cli.errors import CaseFailedError, UsageError
 
@@ -87,22 +84,19 @@ def command(
     if target is not None:
         if len(cases) > 1:
             raise UsageError("--plot: a file holds one picture; pick one by --op and --case.")
-        ctx.exit(handle_cases(cases, lambda case: _plot(case, picked.label, target)))
+        ctx.exit(print_answers(cases, lambda case, _: _plot(case, picked.label, target)))
 
     from gradcheck_cli.features.page.jacobian_text import jacobian_json, jacobian_text, pair_view
 
-    def show(case: Case) -> int:
-        with redirect_stdout(sys.stderr):  # what the forward prints isn't part of the result
-            view = pair_view(case, picked.label)
+    def answer(case: Case, width: int) -> tuple[int, str]:
+        view = pair_view(case, picked.label)
         if index is not None:
             _check_index(index, view.output.name, view.output.shape)
         if form == "json":
-            click.echo(jacobian_json(case, view, index), nl=False)
-        else:
-            click.echo(jacobian_text(case, view, index, width=terminal_width()), nl=False)
-        return 0
+            return 0, jacobian_json(case, view, index)
+        return 0, jacobian_text(case, view, index, width=width)
 
-    ctx.exit(handle_cases(cases, show))
+    ctx.exit(print_answers(cases, answer))
 
 
 def _check_index(index: tuple[int, ...], output: str, shape: tuple[int, ...]) -> None:
@@ -119,13 +113,12 @@ def _check_index(index: tuple[int, ...], output: str, shape: tuple[int, ...]) ->
         )
 
 
-def _plot(case: Case, label: str | None, target: str) -> int:
+def _plot(case: Case, label: str | None, target: str) -> tuple[int, str]:
     """Check a case, and draw one of its pairs. Return 0 whatever the verdict: `run` reports that."""
     from gradcheck_cli.features.page.jacobian_text import draw_pair, pair_view
 
-    with redirect_stdout(sys.stderr):  # what the forward prints isn't part of the result
-        label = label or pair_view(case, None).label
-        result = draw_pair(case, label)
+    label = label or pair_view(case, None).label
+    result = draw_pair(case, label)
     figure = result.pairs[0].figure
     if figure is None:
         raise CaseFailedError("pairs", f"{label}: none of its elements was judged: there is nothing to draw.")
@@ -141,7 +134,7 @@ def _plot(case: Case, label: str | None, target: str) -> int:
     except OSError as error:
         raise UsageError(f"--plot: '{target}' can't be written: {error.strerror or error}") from error
     click.echo(target, err=True)
-    return 0
+    return 0, ""
 
 
 def _page(result: CaseResult) -> str:

@@ -75,7 +75,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def _configured_specs(config: pytest.Config) -> tuple[Path, ...]:
-    from gradcheck_cli.cli.options.configured import default_paths, settings_near
+    from gradcheck_cli.cli.options.configured import default_paths, read_settings
     from gradcheck_cli.errors import UsageError
 
     folder = config.invocation_params.dir
@@ -83,7 +83,7 @@ def _configured_specs(config: pytest.Config) -> tuple[Path, ...]:
     # file.
     requested = [folder / argument.partition("::")[0] for argument in config.args]
     try:
-        own = [settings for settings in map(settings_near, requested) if settings.file is not None]
+        own = [settings for settings in map(read_settings, requested) if settings.file is not None]
         paths = [
             *default_paths(folder),
             *(path for settings in own for path in default_paths(folder, settings)),
@@ -106,37 +106,26 @@ class Runs:
 
     def check(self, case: Case) -> CaseResult:
         """Return a case's result; it is checked once."""
-        key = (*_name_in_all_modes(case), case.mode)
+        key = (case.spec, *case.mode_key)
         if key not in self._results:
             (self._results[key],) = self._run([case])
         return self._results[key]
 
     def _run(self, cases: Sequence[Case], *, listing: bool = False) -> list[CaseResult]:
+        from gradcheck_cli.running.limits import Limits, default_jobs, default_memory
+        from gradcheck_cli.running.local_workers import LocalWorkers
         from gradcheck_cli.running.run_loop import Ended
 
-        results = {
-            event.index: event.result
-            for event in self._start_workers().run(cases, listing=listing)
-            if isinstance(event, Ended)
-        }
-        return [results[index] for index in range(len(cases))]
-
-    def _start_workers(self) -> LocalWorkers:
         if self._workers is None:
-            from gradcheck_cli.running.limits import Limits, default_jobs, default_memory
-            from gradcheck_cli.running.local_workers import LocalWorkers
-
             self._workers = LocalWorkers(default_jobs(), Limits(memory=default_memory()))
-        return self._workers
+        events = self._workers.run(cases, listing=listing)
+        results = {event.index: event.result for event in events if isinstance(event, Ended)}
+        return [results[index] for index in range(len(cases))]
 
     def close(self) -> None:
         """End the processes."""
         if self._workers is not None:
             self._workers.close()
-
-
-def _name_in_all_modes(case: Case) -> tuple[str, ...]:
-    return (case.spec, case.op, case.name, case.dtype)
 
 
 _SPECS = pytest.StashKey[tuple["Path", ...]]()
@@ -217,7 +206,7 @@ class SpecCase(pytest.Collector):
         for label in [WHOLE, *[pair.label for pair in self.opened.pairs]]:
             item = SpecItem.from_parent(self, name=label, case=self.case)
             if has_groups:  # with --dist loadgroup a case is checked in one process, and so only once
-                item.add_marker(pytest.mark.xdist_group(" ".join(_name_in_all_modes(self.case))))
+                item.add_marker(pytest.mark.xdist_group(" ".join((self.case.spec, *self.case.key))))
             yield item
 
     def check(self) -> CaseResult:

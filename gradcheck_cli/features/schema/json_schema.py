@@ -98,9 +98,12 @@ def json_schema() -> dict[str, Any]:
     from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
     from gradcheck_cli.spec.document_model import Defaults, ExceptionsFile, OpModel, OpsFile
+    from gradcheck_cli.spec.words import read_table
+
+    keys = read_table("keys")
 
     class OurSchema(GenerateJsonSchema):
-        """Without titles, and without the nulls that stand for keys that are left out."""
+        """Without titles and the nulls that stand for keys that are left out; says what keys mean."""
 
         def default_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401 (pydantic's own type)
             if schema.get("default", 0) is not None:
@@ -110,6 +113,13 @@ def json_schema() -> dict[str, Any]:
 
         def field_title_should_be_set(self, _: object) -> bool:
             return False
+
+        def model_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401 (as above)
+            made = super().model_schema(schema)
+            for model in schema["cls"].__mro__:
+                for key, about in keys.get(model.__name__, {}).items():
+                    made["properties"][key] |= about
+            return made
 
     references, schema = models_json_schema(
         [(model, "validation") for model in (OpModel, OpsFile, Defaults, ExceptionsFile)],

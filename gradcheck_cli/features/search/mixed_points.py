@@ -20,8 +20,8 @@ import numpy as np
 
 from gradcheck_cli.checking.ops.operation import TensorInfo, packed_size
 from gradcheck_cli.checking.ops.space import Space
-from gradcheck_cli.spec.case import Case, InputSpec, kind_of
-from gradcheck_cli.spec.values.constraints import Interval, allowed_intervals, distribution_of, integer_ends
+from gradcheck_cli.spec.case import UNBOUNDED, Case, InputSpec, Interval, kind_of
+from gradcheck_cli.spec.values.constraints import allowed_intervals, distribution_of, integer_ends
 from gradcheck_cli.spec.values.draw_values import draw
 from gradcheck_cli.spec.words import SOURCES
 from gradcheck_cli.visible import join_first
@@ -37,7 +37,7 @@ _FAR, _NEAR = 30.0, 6.0
 # far are as good as stated: one of 16,000 normal values lies beyond. Farther out, it is a question.
 _STATED = 4.0
 _OF_STRUCTURE = 0.1  # how far a component of a structure, such as a probability, is moved at most
-_ANYWHERE = -math.inf, math.inf
+
 FIRST = 1_000  # above any requested number of samples: indices of points that the spec didn't ask for
 _DRAWN = 16  # points of a batch that are drawn, of few points a quarter; the others are made from them
 _NAMED = 3  # special facts, in a message
@@ -162,24 +162,22 @@ def _free_input(index: int, tensor: InputSpec, far: float) -> FreeInput | None:
         if is_normal:
             width = (far if is_default else _STATED) * spread
             low, high = middle - width, middle + width
-        allowed = allowed_intervals(distribution, tensor.away_from, tensor.domain)
-        intervals = [(max(a, low), min(b, high)) for a, b in allowed if max(a, low) < min(b, high)]
-        if intervals:
+        allowed = allowed_intervals(distribution, tensor)
+        if intervals := allowed_intervals(distribution, tensor, (low, high)):
             return FreeInput(
                 index,
                 info,
-                tuple(intervals),
+                intervals,
                 middle,
                 spread or 1.0,
                 is_normal and not is_default,
-                not is_default or tensor.domain != (None, None),
+                not is_default or tensor.domain != UNBOUNDED,
                 tuple(end for ends in allowed for end in ends if math.isfinite(end)),
                 is_chosen=True,
             )
     is_drawn = not (tensor.is_stated or tensor.is_variable or tensor.symmetric)
     if is_drawn and tensor.is_differentiable and info.size:
-        ends = [limit if end is None else end for end, limit in zip(tensor.domain, _ANYWHERE, strict=True)]
-        return FreeInput(index, info, ((ends[0], ends[1]),))
+        return FreeInput(index, info, (tensor.domain,))
     return None
 
 

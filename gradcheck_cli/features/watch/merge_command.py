@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -21,7 +20,7 @@ from gradcheck_cli.cli.options.running_options import (
     write_reports,
 )
 from gradcheck_cli.errors import UsageError
-from gradcheck_cli.gate import CoverageStatus, GradientCoverage, Selection, WrittenGradient, tell_apart
+from gradcheck_cli.gate import CoverageStatus, GradientCoverage, Selection, Shard, WrittenGradient, tell_apart
 from gradcheck_cli.results import CaseResult, Machine, Policy, Report, count_nothing_left, judge_empty_pairs
 
 _SHOWN = 5  # cases that a message names; they fit a line
@@ -85,30 +84,28 @@ def merge(reports: Mapping[str, Report]) -> Report:
         UsageError: they don't fit together: two contain the same case, or are shards of different runs.
     """
     several = list(reports.values())
+    first, policies = several[0], [report.policy for report in several]
     unchecked = [text for report in several for text in report.unchecked]
-    cases = [case for report in several for case in report.cases]
     _require_disjoint(reports)
+    cases = [case for report in several for case in report.cases]
     names = tell_apart((case.op, case.file) for case in cases)
     cases = [replace(case, full_op=case.full_op or names[case.op, case.file]) for case in cases]
-    shards = {name: report.shard for name, report in reports.items() if report.shard is not None}
-    if shards:
-        missing = _require_one_cut(reports)
-        plan = {key: position for position, key in enumerate(next(iter(shards.values())).plan)}
+    cut = next((report.shard for report in several if report.shard is not None), None)
+    if cut is not None:
+        missing = _require_one_cut(reports, cut)
+        plan = {key: position for position, key in enumerate(cut.plan)}
         cases.sort(key=lambda case: plan.get(case.key, len(plan)))
-        count = next(iter(shards.values())).count
         unchecked += [
-            f"shard {begin}/{count} is missing: its cases weren't checked"
+            f"shard {begin}/{cut.count} is missing: its cases weren't checked"
             if begin == end
-            else f"shards {begin} to {end} of {count} are missing: their cases weren't checked"
+            else f"shards {begin} to {end} of {cut.count} are missing: their cases weren't checked"
             for begin, end in missing
         ]
         absent = plan.keys() - {case.key for case in cases}
         if absent and not missing and not unchecked:
             named = ", ".join(f"{op} ({case}, {dtype})" for op, case, dtype in sorted(absent)[:_SHOWN])
             unchecked.append(f"{len(absent)} planned cases are in no shard's report: {named}")
-    first = several[0]
-    shares = [report.policy.branch_fail_under for report in several]
-    notices = [text for report in several for text in report.notices]
+    notices = dict.fromkeys(text for report in several for text in report.notices)
     merged = replace(
         first,
         cases=tuple(judge_empty_pairs(case, cases) for case in cases),
@@ -117,11 +114,11 @@ def merge(reports: Mapping[str, Report]) -> Report:
         machine=Machine(**_join_texts([report.machine for report in several], *vars(first.machine))),
         interrupted=any(report.interrupted for report in several),
         policy=Policy(
-            any(report.policy.strict for report in several),
-            any(report.policy.strict_precision for report in several),
-            max((share for share in shares if share is not None), default=None),
+            any(policy.strict for policy in policies),
+            any(policy.strict_precision for policy in policies),
+            _largest(policy.branch_fail_under for policy in policies),
         ),
-        notices=tuple(dict.fromkeys(notices)),
+        notices=tuple(notices),
         unchecked=tuple(dict.fromkeys(unchecked)),
         baseline=tuple(sorted({finding for report in several for finding in report.baseline})),
         shard=None,
@@ -129,6 +126,10 @@ def merge(reports: Mapping[str, Report]) -> Report:
         selection=_merge_selections(several, cases),
     )
     return count_nothing_left(merged)
+
+
+def _largest(shares: Iterable[float | None]) -> float | None:
+    return max((share for share in shares if share is not None), default=None)
 
 
 def join_coverage(parts: Sequence[GradientCoverage]) -> GradientCoverage | None:
@@ -146,7 +147,7 @@ def join_coverage(parts: Sequence[GradientCoverage]) -> GradientCoverage | None:
         parts[0],
         packages=tuple(dict.fromkeys(name for part in parts for name in part.packages)),
         gradients=tuple(best[key] for key in sorted(best)),
-        fail_under=max((part.fail_under for part in parts if part.fail_under is not None), default=None),
+        fail_under=_largest(part.fail_under for part in parts),
     )
 
 
@@ -178,38 +179,32 @@ def _require_disjoint(reports: Mapping[str, Report]) -> None:
     """Refuse two reports of the same case: it isn't clear which of them counts."""
     seen: dict[tuple[str, ...], str] = {}
     for name, report in reports.items():
-        for key in Counter((*case.key, case.mode, case.file) for case in report.cases):
-            if key in seen:
+        for case in report.cases:
+            other = seen.setdefault((*case.mode_key, case.file), name)
+            if other != name:
+                op, own, dtype = case.key
                 raise UsageError(
-                    f"{seen[key]} and {name} both hold {key[0]}, case {key[1]}, {key[2]}: merge joins "
+                    f"{other} and {name} both hold {op}, case {own}, {dtype}: merge joins "
                     "reports of different cases; `gradcheck diff` compares two of the same."
                 )
-            seen[key] = name
 
 
-def _require_one_cut(reports: Mapping[str, Report]) -> Sequence[tuple[int, int]]:
+def _require_one_cut(reports: Mapping[str, Report], cut: Shard) -> Sequence[tuple[int, int]]:
     """Refuse shards of different runs, and return which are missing: the first and the last of each gap."""
     whole = [name for name, report in reports.items() if report.shard is None]
     if whole:
         raise UsageError(f"{', '.join(whole)}: isn't a shard's report, as the others are.")
-    (first, *others) = reports.items()
-    cut = first[1].shard
-    shard_names: dict[int, str] = {}
-    for name, report in (first, *others):
-        shard = report.shard
-        if shard is None or cut is None:
-            continue
+    names: dict[int, str] = {}
+    for name, report in reports.items():
+        shard = report.shard or cut
         if (shard.count, shard.plan) != (cut.count, cut.plan):
             raise UsageError(
-                f"{first[0]} and {name} are shards of different runs: of {cut.count} with {len(cut.plan)} "
-                f"cases, and of {shard.count} with {len(shard.plan)}. Each must select the same cases."
+                f"{next(iter(reports))} and {name} are shards of different runs: of {cut.count} with "
+                f"{len(cut.plan)} cases, and of {shard.count} with {len(shard.plan)}. Each must select the "
+                "same cases."
             )
-        if shard.index in shard_names:
-            raise UsageError(
-                f"{shard_names[shard.index]} and {name} are both shard {shard.index}/{shard.count}."
-            )
-        shard_names[shard.index] = name
-    if cut is None:
-        return []
-    there = [0, *sorted(shard_names), cut.count + 1]  # a damaged report may state any count
+        other = names.setdefault(shard.index, name)
+        if other != name:
+            raise UsageError(f"{other} and {name} are both shard {shard.index}/{shard.count}.")
+    there = [0, *sorted(names), cut.count + 1]  # a damaged report may state any count
     return [(before + 1, after - 1) for before, after in pairwise(there) if after - before > 1]

@@ -14,7 +14,7 @@ import click
 
 from gradcheck_cli.cli.options.running_options import WorkerOptions, start_workers
 from gradcheck_cli.errors import CaseFailedError, GradcheckError
-from gradcheck_cli.results import CaseResult, FilesRead, Policy, has_empty_pairs, judge_empty_pairs
+from gradcheck_cli.results import CaseResult, Policy, has_empty_pairs, judge_empty_pairs
 from gradcheck_cli.running.run_loop import Ended, Workers
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.visible import join_first
@@ -78,22 +78,25 @@ def watch(paths: Sequence[str], read: Callable[[], Sequence[Case]], last: _LastR
     changed: frozenset[Path] | None = None
     try:
         while True:
-            began = time.perf_counter()
-            cases: Sequence[Case] = ()
+            began, started = time.perf_counter(), time.time()
             try:
                 cases = read()
             except GradcheckError as error:
                 click.echo(str(error))
             else:
                 todo = cases if changed is None else watched.affected_cases(cases, changed)
-                started = time.time()
                 last.check(todo)
-                last.forget_gone(cases)
-                watched.follow(
-                    cases, {key: result.seen.read for key, result in last.results.items()}, started
-                )
-                took = time.perf_counter() - began
-                click.echo(_summary(len(todo), len(last.results), last.wrong, watched.count, took))
+                # Of cases that no longer exist, nothing is left.
+                last.results = {
+                    case.mode_key: last.results[case.mode_key]
+                    for case in cases
+                    if case.mode_key in last.results
+                }
+                watched.follow(cases, last.results, started)
+                took, total = time.perf_counter() - began, len(last.results)
+                state = f"{last.wrong} of {total} not right" if last.wrong else f"all {total} right"
+                files = f"watching {watched.count} files (Ctrl-C ends)"
+                click.echo(f"{len(todo)} checked in {took:.1f} s, {state}; {files}")
             changed = watched.wait()
             names = join_first(sorted(file.name for file in changed), _LISTED)
             click.echo(f"\n-- {names} changed")
@@ -119,7 +122,7 @@ class _LastResults:
         return sum(not self.policy.is_fine(result) for result in self.results.values())
 
     def _keep(self, result: CaseResult) -> CaseResult:
-        marked = self.results[_key_of(result)] = self.mark(result)
+        marked = self.results[result.mode_key] = self.mark(result)
         return marked
 
     def check(self, cases: Sequence[Case]) -> None:
@@ -136,20 +139,6 @@ class _LastResults:
                 click.echo(str(error), err=True)
             for result in empty:
                 self.show(self._keep(judge_empty_pairs(result, self.results.values())))
-
-    def forget_gone(self, cases: Sequence[Case]) -> None:
-        """Drop the results of cases that no longer exist."""
-        present = {_key_of(case) for case in cases}
-        self.results = {key: result for key, result in self.results.items() if key in present}
-
-
-def _key_of(case: Case | CaseResult) -> Key:
-    return *case.key, case.mode
-
-
-def _summary(done: int, total: int, wrong: int, files: int, took: float) -> str:
-    state = f"{wrong} of {total} not right" if wrong else f"all {total} right"
-    return f"{done} checked in {took:.1f} s, {state}; watching {files} files (Ctrl-C ends)"
 
 
 _PAUSE = 0.1  # seconds between two checks
@@ -171,17 +160,15 @@ class FileWatch:
         self._stamps: dict[Path, Stamp | None] = {}
         self._look()
 
-    def follow(self, cases: Sequence[Case], reads: Mapping[Key, FilesRead | None], since: float) -> None:
+    def follow(self, cases: Sequence[Case], results: Mapping[Key, CaseResult], since: float) -> None:
         """Watch the files of these cases from now on. Changes since the last check count.
 
         Args:
-            reads: what each of them has read.
+            results: what each of them has read.
             since: when their last run began: files that have changed since then count as changed.
         """
         self._cases = tuple(cases)
-        self._needed = {
-            key: self._files_of(case, reads.get(key)) for case in cases for key in [_key_of(case)]
-        }
+        self._needed = {case.mode_key: self._files_of(case, results) for case in cases}
         old_stamps = self._stamps
         self._look()
         # A file that was known keeps its old stamp: it may have changed while cases were running.
@@ -189,14 +176,13 @@ class FileWatch:
             is_new = file not in old_stamps and isinstance(stamp, tuple) and stamp[0] > since
             self._stamps[file] = None if is_new else old_stamps.get(file, stamp)
 
-    def _files_of(self, case: Case, read: FilesRead | None) -> frozenset[Path]:
+    def _files_of(self, case: Case, results: Mapping[Key, CaseResult]) -> frozenset[Path]:
         """Return what a case has read; if that isn't known, as before, or all code beside it."""
+        read = results[case.mode_key].seen.read if case.mode_key in results else None
         if read is not None:
             return frozenset(map(Path, (*read.files, *read.folders)))
-        beside = frozenset(
-            file for folder in (Path(case.origin.folder), Path.cwd()) for file in folder.glob("*.py")
-        )
-        return self._needed.get(_key_of(case), beside)
+        beside = (file for folder in (Path(case.origin.folder), Path.cwd()) for file in folder.glob("*.py"))
+        return self._needed.get(case.mode_key) or frozenset(beside)
 
     @property
     def count(self) -> int:
@@ -217,11 +203,11 @@ class FileWatch:
     def affected_cases(self, cases: Sequence[Case], changed: Iterable[Path]) -> tuple[Case, ...]:
         """Return the cases, read again, that a change affects, and those that are new or different."""
         files = set(changed)
-        before = {_key_of(case): case for case in self._cases}
+        before = {case.mode_key: case for case in self._cases}
         return tuple(
             case
             for case in cases
-            if before.get(_key_of(case)) != case or files & self._needed.get(_key_of(case), frozenset())
+            if before.get(case.mode_key) != case or files & self._needed.get(case.mode_key, frozenset())
         )
 
     def _changes(self) -> frozenset[Path]:
@@ -231,7 +217,7 @@ class FileWatch:
         return frozenset(file for file in files if before.get(file) != self._stamps.get(file))
 
     def _look(self) -> None:
-        files = set().union(*self._needed.values()) if self._needed else set()
+        files = set().union(*self._needed.values())
         for path in self._paths:
             spec_files = [path] if not path.is_dir() else [*path.rglob("*.yaml"), *path.rglob("*.yml")]
             files |= {file.resolve() for file in spec_files}

@@ -77,7 +77,7 @@ class Finding:
     def code(self) -> codes.Code | None:
         """Its code; `None` for what passed."""
         if self.pair is not None:
-            return codes.code_of_pair(self.pair)
+            return codes.code_for(self.pair)
         return None if self.rule == "search" else codes.code_of(self.rule)
 
     @property
@@ -97,7 +97,7 @@ def findings_of(report: Report) -> tuple[Finding, ...]:
     unchecked = {id(case) for case in find_unchecked(report.cases, is_part=report.shard is not None)}
     for case in report.cases:
         findings += _findings_of_case(case, report, strict=report.policy.strict or id(case) in unchecked)
-    cases = {(*case.key, case.mode): case for case in report.cases}
+    cases = {case.mode_key: case for case in report.cases}
     findings += [_finding_of_change(finding, cases.get(finding.key[:4])) for finding in report.baseline]
     findings += _findings_of_coverage(report)
     unchecked_texts = list(report.unchecked)
@@ -171,7 +171,7 @@ def summarize_specs(report: Report, findings: Sequence[Finding]) -> list[SpecSum
 
 def name_of(case: CaseResult) -> str:
     """Return `op · case · dtype · mode`, without default values."""
-    return join_name(*case.key, case.mode)
+    return join_name(*case.mode_key)
 
 
 def placed_name_of(case: CaseResult) -> str:

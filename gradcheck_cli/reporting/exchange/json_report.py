@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from gradcheck_cli import results, serial
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.gate import BaselineFinding, CoverageStatus, GradientCoverage, Projection
 from gradcheck_cli.plain_files import MIB, read_plain
-from gradcheck_cli.reporting.codes import Code, code_of_change, code_of_check, code_of_error, code_of_pair
+from gradcheck_cli.reporting.codes import code_for
 from gradcheck_cli.results import HeatMap, Ladder
 from gradcheck_cli.serial import Layout, TypeFault
 
@@ -22,14 +21,9 @@ SCHEMA_VERSION = 1
 _LIMIT = 1024 * MIB  # the report of TensorFlow's own gradients has 5 MiB
 
 
-def _number_getter(code_of: Callable[[Any], Code | None]) -> Callable[[Any], str | None]:
-    """Return a function that gives the number of a result's code, such as `GC102`."""
-
-    def get_number(result: object) -> str | None:
-        code = code_of(result)
-        return None if code is None else code.number
-
-    return get_number
+def _number_of(found: Any) -> str | None:  # noqa: ANN401 (a result, an error or a change)
+    """Return the number of a code, such as `GC102`."""
+    return getattr(code_for(found), "number", None)
 
 
 def _require_agreement(case: results.CaseResult, place: str) -> None:
@@ -101,14 +95,14 @@ LAYOUTS: serial.Layouts = {
             "worst_bound": lambda pair: pair.bound,
             "worst_ratio": lambda pair: pair.ratio,
             "relative_error": lambda pair: pair.relative_error,
-            "code": _number_getter(code_of_pair),
+            "code": _number_of,
         },
     ),
     results.Printed: Layout(null=frozenset({"file"})),
-    results.CheckResult: Layout(computed={"code": _number_getter(code_of_check)}),
-    results.CaseError: Layout(order=("kind", "code"), computed={"code": _number_getter(code_of_error)}),
+    results.CheckResult: Layout(computed={"code": _number_of}),
+    results.CaseError: Layout(order=("kind", "code"), computed={"code": _number_of}),
     BaselineFinding: Layout(
-        computed={"failure": lambda finding: finding.is_failure, "code": _number_getter(code_of_change)},
+        computed={"failure": lambda finding: finding.is_failure, "code": _number_of},
     ),
     GradientCoverage: Layout(
         order=("packages", "changed", "fail_under", "percent", *map(str, CoverageStatus)),

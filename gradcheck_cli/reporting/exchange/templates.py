@@ -30,10 +30,9 @@ def templates(package: str, write: Callable[[object], object]) -> Environment:
 
 def render_markdown(package: str, template: str, **context: object) -> str:
     """Render a template of a package in Markdown; what it writes is shown literally."""
-    environment = templates(package, _to_markdown)
+    environment = templates(
+        package,
+        lambda value: Markup(layout.escape(value)) if type(value) is str else value,  # noqa: S704 (it is escaped)
+    )
     text = environment.get_template(template).render(count=visible.count, **context)
     return text.rstrip("\n") + "\n"
-
-
-def _to_markdown(value: object) -> object:
-    return Markup(layout.escape(value)) if type(value) is str else value  # noqa: S704 (it is escaped)

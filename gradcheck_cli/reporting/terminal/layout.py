@@ -8,10 +8,14 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from gradcheck_cli import visible
+
+if TYPE_CHECKING:
+    from gradcheck_cli.spec.case import Case
 
 clean = visible.clean  # the name under which layout code uses it
 
@@ -60,6 +64,14 @@ def pack(parts: Sequence[str], *, separator: str, width: int, indent: int) -> li
         else:
             lines.append(" " * indent + part)
     return lines
+
+
+def heading(case: Case, *parts: str, width: int, dtype: str = "") -> list[Text]:
+    """Return the heading of what is shown of a case: its spec, op, dtype and name, and further parts."""
+    name = "" if case.name == "default" else f"case {case.name}"
+    every = (case.origin.path, case.op, dtype or case.dtype, name, *parts)
+    packed = pack([clean(part) for part in every if part], separator=" · ", width=width, indent=4)
+    return [Text(line, style="bold") for line in packed]
 
 
 def with_right(left: Text, right: str, *, width: int) -> Text:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from gradcheck_cli import visible
-from gradcheck_cli.reporting.codes import Code, code_of_pair
+from gradcheck_cli.reporting.codes import Code, code_for
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import CaseResult, PairResult, Status, WorstElement
 from gradcheck_cli.spec.values.points import REPEAT
@@ -45,7 +45,7 @@ def verdict_text(status: Status, code: Code | None) -> Text:
 def pair_lines(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
     """Lay out a case's pairs: a heading and a row each, in columns."""
     labels = [layout.clean(pair.label) for pair in case.pairs]
-    verdicts = [verdict_text(pair.status, code_of_pair(pair)) for pair in case.pairs]
+    verdicts = [verdict_text(pair.status, code_for(pair)) for pair in case.pairs]
     messages = _shorten_repeated([pair.message for pair in case.pairs])
     beside_label = INDENT + NUMBERS_WIDTH + max(MIN_VERDICT, *(2 + verdict.cell_len for verdict in verdicts))
     fitting = [cells for cells in map(layout.cells, labels) if cells <= width - beside_label]

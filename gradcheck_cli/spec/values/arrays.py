@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradcheck_cli.errors import suggest
-from gradcheck_cli.spec.case import kind_of
+from gradcheck_cli.spec.case import UNBOUNDED, Interval, kind_of
 from gradcheck_cli.spec.faults import show, suggest_file
 from gradcheck_cli.spec.words import INTEGER_RANGES, LARGEST_FLOATS
 
@@ -32,7 +32,7 @@ def read(
     arguments: Mapping[str, Any],
     dtype: str,
     shape: tuple[int, ...] | None,
-    domain: tuple[float | None, float | None],
+    domain: Interval,
 ) -> NDArray[np.generic]:
     """Read an array, and check it against what a spec says of it.
 
@@ -50,7 +50,12 @@ def read(
     if array.dtype.kind not in KINDS[kind_of(dtype)]:
         raise ArrayError(f"must hold values for dtype {dtype}, but got an array of {array.dtype}")
     _check_values(array, dtype)
-    check_domain(array, *domain)
+    low, high = domain
+    if domain != UNBOUNDED and array.size and array.dtype.kind in "iuf":
+        least, most = array.min(), array.max()
+        if not low <= least <= most <= high:  # so NaN lies in no domain
+            bounds = f"{show(low)} to {show(high)}, but holds values from {least} to {most}"
+            raise ArrayError(f"must stay inside the domain {bounds}")
     return array
 
 
@@ -113,21 +118,6 @@ def _check_values(array: NDArray[np.generic], dtype: str) -> None:
                 raise ArrayError(
                     f"must hold values of at most {LARGEST_FLOATS[dtype]:.6g} in size for dtype {dtype}"
                 )
-
-
-def check_domain(array: NDArray[np.generic], low: float | None, high: float | None) -> None:
-    """Check that every value lies between two bounds, which are included.
-
-    Raises:
-        ArrayError: one doesn't.
-    """
-    if not array.size or array.dtype.kind not in "iuf" or (low is None and high is None):
-        return
-    least, most = array.min(), array.max()
-    # `not (a <= b)` rather than `a > b`: NaN lies in no domain.
-    if (low is not None and not least >= low) or (high is not None and not most <= high):
-        bounds = f"{'-.inf' if low is None else show(low)} to {'.inf' if high is None else show(high)}"
-        raise ArrayError(f"must stay inside the domain {bounds}, but holds values from {least} to {most}")
 
 
 def as_lists(array: NDArray[Any]) -> object:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gradcheck_cli.spec.case import InputSpec, Source, kind_of
+from gradcheck_cli.spec.case import UNBOUNDED, InputSpec, Interval, Source, kind_of
 from gradcheck_cli.spec.faults import show
 from gradcheck_cli.spec.words import INTEGER_RANGES, LARGEST_FLOATS, SOURCES
 from gradcheck_cli.spec.written import Written
@@ -23,9 +23,6 @@ from gradcheck_cli.spec.written import Written
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-
-Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -240,7 +237,6 @@ def misfit(value: object, dtype: str) -> str:  # noqa: PLR0911 (one return per k
 MAX_ELEMENTS = 2**31  # beyond this, no Jacobian and hardly one array fits into memory
 
 Shape = tuple[int, ...]
-Domain = tuple[float | None, float | None]
 
 
 @dataclass(frozen=True)
@@ -266,7 +262,7 @@ class LiteralChecks:
         return value_shape if shape is None else shape
 
     def check_file(
-        self, folder: str, arguments: Mapping[str, object], shape: Shape | None, domain: Domain
+        self, folder: str, arguments: Mapping[str, object], shape: Shape | None, domain: Interval
     ) -> Shape | None:
         """Check a `file`, and return its array's shape, or `None` if there is none."""
         from gradcheck_cli.spec.values import arrays
@@ -346,8 +342,8 @@ def few_values(tensor: InputSpec) -> tuple[object, ...]:
         low, high = integer_ends(tensor)
         values = tuple(range(low, high)) if high - low <= FEW_VALUES else ()
     distribution = distribution_of(tensor)
-    if distribution is not None and (tensor.away_from or tensor.domain != (None, None)):
-        inside = allowed_intervals(distribution, tensor.away_from, tensor.domain)
+    if distribution is not None and tensor.is_limited:
+        inside = allowed_intervals(distribution, tensor)
         values = tuple(value for value in values if contains(inside, float(str(value))))
     return values if 1 < len(values) <= FEW_VALUES else ()
 
@@ -355,9 +351,9 @@ def few_values(tensor: InputSpec) -> tuple[object, ...]:
 def check_moving(node: Written, tensor: InputSpec) -> None:
     """Log which of an input's `domain`, `away_from` and `min_gap` can't be satisfied."""
     low, high = tensor.domain
-    if low is not None and high is not None and low >= high:
+    if low >= high:
         node.refuse(f"must be above low, but got {show(high)} with low {show(low)}", "domain", "high")
-    if (low is not None or high is not None) and kind_of(tensor.dtype) not in ("float", "integer"):
+    if tensor.domain != UNBOUNDED and kind_of(tensor.dtype) not in ("float", "integer"):
         node.refuse(
             f"must go with a float or integer dtype, but got dtype {tensor.dtype}, which has no order",
             "domain",
@@ -369,7 +365,7 @@ def check_moving(node: Written, tensor: InputSpec) -> None:
         _require_movable(node, tensor, distribution, "min_gap")
     if tensor.source.kind == "value":
         _check_value(node, tensor)
-    elif distribution is not None and (tensor.away_from or (low, high) != (None, None) or tensor.min_gap):
+    elif distribution is not None and (tensor.is_limited or tensor.min_gap):
         _check_intervals(node, tensor, distribution)
 
 
@@ -396,16 +392,15 @@ def _require_movable(
 
 def _check_value(node: Written, tensor: InputSpec) -> None:
     low, high = tensor.domain
-    for path, leaf in leaves(tensor.source.arguments["value"]):
-        # `not (a <= b)` rather than `a > b`: NaN lies in no domain.
-        if (low is not None and not leaf >= low) or (high is not None and not leaf <= high):  # type: ignore[operator]
-            bounds = f"{'-.inf' if low is None else show(low)} to {'.inf' if high is None else show(high)}"
-            node.add(f"must lie in the domain {bounds}, but got {show(leaf)}", "value", *path)
+    for path, leaf in leaves(tensor.source.arguments["value"]) if tensor.domain != UNBOUNDED else ():
+        if not low <= leaf <= high:  # type: ignore[operator]  # so NaN lies in no domain
+            message = f"must lie in the domain {show(low)} to {show(high)}, but got {show(leaf)}"
+            node.add(message, "value", *path)
             return
 
 
 def _check_intervals(node: Written, tensor: InputSpec, distribution: ElementDistribution) -> None:
-    intervals = allowed_intervals(distribution, tensor.away_from, tensor.domain)
+    intervals = allowed_intervals(distribution, tensor)
     # A complex value keeps away from a point if one of its parts does: there is always room.
     chance = 1.0 if kind_of(tensor.dtype) == "complex" else distribution.chance(intervals)
     key = "away_from" if tensor.away_from else "domain"
@@ -466,31 +461,29 @@ LEAST_CHANCE = 0.01
 
 
 def allowed_intervals(
-    distribution: ElementDistribution, away_from: Sequence[float], domain: tuple[float | None, float | None]
+    distribution: ElementDistribution, tensor: InputSpec, within: Interval = UNBOUNDED
 ) -> tuple[Interval, ...]:
     """Return the open intervals in which drawn values may lie, in ascending order; none if nothing is left.
 
-    Returns:
-        Disjoint intervals `(low, high)`, not limited to the distribution's own range.
+    Args:
+        within: limits them to a range; by default, not even that of the distribution does.
     """
-    low, high = (
-        (-math.inf if domain[0] is None else domain[0]),
-        (math.inf if domain[1] is None else domain[1]),
-    )
+    low, high = tensor.domain
     inner_low, inner_high = max(low, distribution.range[0]), min(high, distribution.range[1])
     margin = MARGIN * min(distribution.stddev, inner_high - inner_low)
     if margin > 0:
         low, high = low + margin, high - margin
     intervals = [(low, high)] if low < high else []
     distance = AWAY * distribution.stddev
-    for point in sorted(away_from):
+    for point in sorted(tensor.away_from):
         intervals = [
             piece
             for a, b in intervals
             for piece in ((a, min(b, point - distance)), (max(a, point + distance), b))
             if piece[0] < piece[1]
         ]
-    return tuple(intervals)
+    cut = ((max(a, within[0]), min(b, within[1])) for a, b in intervals)
+    return tuple(ends for ends in cut if ends[0] < ends[1])
 
 
 def length(intervals: Sequence[Interval], within: Interval) -> float:

@@ -22,13 +22,12 @@ from numpy.typing import NDArray
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.hooks import GENERATORS, extensions
-from gradcheck_cli.spec.case import Case, InputSpec, kind_of
+from gradcheck_cli.spec.case import Case, InputSpec, Interval, kind_of
 from gradcheck_cli.spec.values import arrays, constraints
 from gradcheck_cli.spec.values.constraints import (
     AWAY,
     FEW_ELEMENTS,
     ElementDistribution,
-    Interval,
     allowed_intervals,
     distribution_of,
     few_values,
@@ -199,17 +198,10 @@ def _draw_elements(
         placed = _redraw_same_side(tensor, distribution, placed, other, make_sampler(rng, imaginary))
     if tensor.min_gap is None or count <= 1:
         return placed
-    intervals = _limit_intervals(tensor, distribution)
+    intervals = allowed_intervals(distribution, tensor, distribution.range)
     if kind == "complex":  # with real parts apart, so are the numbers
         return np.asarray(_spread(placed.real, tensor.min_gap, intervals) + 1j * placed.imag)
     return _spread(placed.astype(np.float64), tensor.min_gap, intervals)
-
-
-def _limit_intervals(tensor: InputSpec, distribution: ElementDistribution) -> list[tuple[float, float]]:
-    """Return where values may lie, limited to the distribution's own range."""
-    low, high = distribution.range
-    intervals = allowed_intervals(distribution, tensor.away_from, tensor.domain)
-    return [(max(a, low), min(b, high)) for a, b in intervals if max(a, low) < min(b, high)]
 
 
 def _draw_allowed(
@@ -217,7 +209,7 @@ def _draw_allowed(
 ) -> Array:
     """Draw elements, and redraw those outside the allowed intervals until there are none."""
     drawn = sample(math.prod(tensor.shape))
-    if not tensor.away_from and tensor.domain == (None, None):
+    if not tensor.is_limited:
         return drawn
     for _ in range(MAX_ROUNDS):
         outside = np.flatnonzero(~_is_inside(tensor, distribution, drawn))
@@ -251,7 +243,7 @@ def _redraw_same_side(
         if not same.size:
             break
         drawn[same] = sample(same.size)
-        if tensor.away_from or tensor.domain != (None, None):
+        if tensor.is_limited:
             # An element that falls outside returns to the same side, and is drawn once more.
             outside = same[~_is_inside(tensor, distribution, drawn[same])]
             drawn[outside] = other[outside]
@@ -263,10 +255,7 @@ def _is_inside(tensor: InputSpec, distribution: ElementDistribution, drawn: Arra
         distances = [np.abs(drawn.astype(complex) - point) for point in tensor.away_from]
         return np.asarray(np.all([distance >= AWAY * distribution.stddev for distance in distances], axis=0))
     wide = drawn.astype(np.float64)
-    inside = [
-        (low < wide) & (wide < high)
-        for low, high in allowed_intervals(distribution, tensor.away_from, tensor.domain)
-    ]
+    inside = [(low < wide) & (wide < high) for low, high in allowed_intervals(distribution, tensor)]
     return np.asarray(np.any(inside, axis=0)) if inside else np.zeros(wide.shape, np.bool_)
 
 
@@ -281,8 +270,7 @@ def _draw_structured(tensor: InputSpec, rng: np.random.Generator) -> Array:
         drawn = _STRUCTURED[tensor.source.kind](drawing)
         if is_complex:
             return drawn
-        wide = drawn.astype(np.float64)
-        if (low is None or wide.min() >= low) and (high is None or wide.max() <= high):
+        if low <= drawn.min() and drawn.max() <= high:
             return drawn
     raise _error(
         tensor, f"domain must hold what {tensor.source.kind} draws, but it doesn't. Widen it, or drop it"

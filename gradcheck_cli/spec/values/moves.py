@@ -57,12 +57,6 @@ def _constrain(tensor: InputSpec, value: Array) -> Array:
     return np.asarray(constraint(value)) if callable(constraint) else value
 
 
-def _ends(tensor: InputSpec) -> tuple[float, float]:
-    """Return how low and how high an input may be."""
-    low, high = tensor.domain
-    return -math.inf if low is None else low, math.inf if high is None else high
-
-
 def value_beside(case: Case, tensor: InputSpec, sample: int) -> Array:
     """Return an input's value at one of the additional points: moved if it is stated, else another draw."""
     if not tensor.is_stated:  # where nothing is stated, the additional point is another draw
@@ -147,7 +141,7 @@ def turn(tensor: InputSpec) -> Array | None:
     value: Array = np.asarray(tensor.source.arguments.get("value", ()))
     if not tensor.is_variable or tensor.keeps or np.iscomplexobj(value) or not value.size:
         return None
-    turned = _constrain(tensor, (-value).clip(*_ends(tensor)))
+    turned = _constrain(tensor, (-value).clip(*tensor.domain))
     return turned if np.ptp(np.sign(value)) == 0 and (value * turned < 0).all() else None
 
 
@@ -200,7 +194,7 @@ def move(case: Case, tensor: InputSpec, value: Array, sample: int, direction: in
         real, imaginary = (_shifts(part, np.abs(value), generator) for part in (value.real, value.imag))
         moved: Array = value + direction * (real + 1j * imaginary)
     else:
-        low, high = _ends(tensor)
+        low, high = tensor.domain
         sizes = np.abs(value)
         if tensor.is_variable and value.size and sizes.max() <= _NEARLY_OFF and np.ptp(value) == 0:
             value = np.zeros_like(value)
@@ -239,7 +233,7 @@ def _structure(value: Array) -> tuple[str, Restore]:
             (
                 is_share and np.allclose(value.sum(axis), 1, _NEAR),
                 "sums of {} are 1",
-                partial(_sum_to_one, axis),
+                lambda moved, axis=axis: np.abs(moved) / np.abs(moved).sum(axis=axis, keepdims=True),
             )
             for axis in (-1, *range(value.ndim - 1), None)
         ),
@@ -249,7 +243,11 @@ def _structure(value: Array) -> tuple[str, Restore]:
             "{} is orthogonal",
             _nearest_orthogonal,
         ),
-        (np.allclose(lengths, 1, _NEAR), "each row of {} has length 1", _have_length_one),
+        (
+            np.allclose(lengths, 1, _NEAR),
+            "each row of {} has length 1",
+            lambda moved: moved / np.linalg.norm(moved, axis=-1, keepdims=True),
+        ),
         (is_real and (np.diff(value, axis=-1) > 0).all(), "{} ascends", partial(np.sort, axis=-1)),
     )
     return next(((words, restore) for holds, words, restore in structures if holds), ("", _as_it_is))
@@ -257,14 +255,6 @@ def _structure(value: Array) -> tuple[str, Restore]:
 
 def _as_it_is(moved: Array) -> Array:
     return moved
-
-
-def _sum_to_one(axis: int | None, moved: Array) -> Array:
-    return np.asarray(np.abs(moved) / np.abs(moved).sum(axis=axis, keepdims=True))
-
-
-def _have_length_one(moved: Array) -> Array:
-    return np.asarray(moved / np.linalg.norm(moved, axis=-1, keepdims=True))
 
 
 def _nearest_orthogonal(moved: Array) -> Array:

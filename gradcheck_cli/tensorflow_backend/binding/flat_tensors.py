@@ -21,7 +21,7 @@ import tensorflow as tf
 from gradcheck_cli import visible
 from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.spec.case import Argument, Case, CodeUnderTest, Form, InputSpec, Source, matches
+from gradcheck_cli.spec.case import UNBOUNDED, Argument, Case, CodeUnderTest, Form, InputSpec, Source, matches
 from gradcheck_cli.tensorflow_backend import dtypes, frames, op_types, users_code
 from gradcheck_cli.tensorflow_backend.leaves import NO_LABEL, Leaf, Part, leaves_of, parts_of, unique
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
@@ -257,12 +257,12 @@ def as_input(case: Case, name: str, variable: Any, limits: Mapping[int, Any]) ->
     value = dtypes.widen(tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=dtype).numpy())
     arguments: dict[str, object] = {"value": value}
     rule = next((rule for rule in reversed(case.code.variable_rules) if matches(rule.glob, name)), None)
-    domain = (None, None) if rule is None else rule.domain
+    domain = UNBOUNDED if rule is None else rule.domain
     limit = limits.get(id(variable.handle))
     if limit is not None:
         arguments["constraint"] = lambda moved: np.asarray(limit(dtypes.constant(moved, dtype)))
         if type(limit).__name__ == "NonNeg" and rule is None:
-            domain = (0.0, None)
+            domain = (0.0, UNBOUNDED[1])
     source = Source("variable", arguments)
     return InputSpec(
         name, dtype.name, value.shape, source, domain=domain, keeps="" if rule is None else rule.keeps
