@@ -347,6 +347,7 @@ class GraphRuns:
     """Runs a traced case."""
 
     traced: TracedCase  # the case at one sample point
+    wanted: Collection[int] | None = None  # the inputs that a vjp pulls back to; `None` for all
     _pullbacks: Made = field(default_factory=Made)  # what runs, by pullback
 
     # The forward.
@@ -493,6 +494,7 @@ class GraphRuns:
             CaseFailedError: the gradient raises.
         """
         infos, count = self.traced.inputs, len(next(iter(upstreams.values())))
+        pullback = pullback and self._pullbacks.of(partial(pullback.to, self.wanted), pullback, self.wanted)
         if pullback is None:
             return [None] * len(infos)
         batch: dict[int, Stack] = {

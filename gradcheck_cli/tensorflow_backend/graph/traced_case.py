@@ -6,7 +6,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -657,23 +657,23 @@ class TracedCase(OpenedCase):
     @cached_property
     def wide_forward(self) -> WideForward:
         """For a twin: the forward of the declared dtypes, widened."""
-        trace = self.declared.forward
-        if self.is_on_one_piece:
-            wide = widen_forward(trace, self.state.wide_variables, has_sides=True)
-            return wide.on_one_piece() or wide
-        return self._widen(widen_forward, trace)
+        has_sides = self.is_on_one_piece
+        widen = partial(widen_forward, has_sides=has_sides)
+        return self._widen(widen, self.declared.forward, "piece" if has_sides else "twin")
 
     @cached_property
     def wide_vjp(self) -> WideVjp:
         """For a twin: the vjp of the declared dtypes, widened."""
-        return self._widen(widen_vjp, self.declared.vjp_trace)
+        return self._widen(widen_vjp, self.declared.vjp_trace, "twin")
 
-    def _widen(self, widen: Callable[[Any, WideVariables], Thing], trace: ForwardTrace | VjpTrace) -> Thing:
+    def _widen(
+        self, widen: Callable[[Any, WideVariables], Thing], trace: ForwardTrace | VjpTrace, kind: str
+    ) -> Thing:
         """Return the twin of a trace: one for all points, unless values in bodies belong to this one."""
         variables = self.state.wide_variables
         if self.is_exact and trace.held.body_holds is not None:
             return widen(trace, variables)
-        return self.state.made.of(lambda: widen(trace, variables), trace, kind="twin")
+        return self.state.made.of(lambda: widen(trace, variables), trace, kind=kind)
 
     @property
     def differenced(self) -> Any:
