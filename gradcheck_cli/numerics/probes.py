@@ -50,6 +50,11 @@ class Span:
     low: float = -np.inf  # lower bound; may be infinite
     high: float = np.inf  # upper bound, likewise
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether there is a finite bound."""
+        return bool(np.isfinite(self.low) or np.isfinite(self.high))
+
 
 @dataclass
 class Target:
@@ -122,10 +127,14 @@ class Direction:
     def side(self, factor: float, elements: slice | None = None) -> Float:
         """Return x + factor v, rounded, inside the bounds; of some elements only, if asked for."""
         elements = slice(0, self.steps.size) if elements is None else elements
-        there = self.target.point[elements] + factor * self.steps[elements]
+        there = factor * self.steps[elements]
+        there += self.target.point[elements]
         for span, chunk in self.target.split_by_span(elements):
             own = there[chunk.start - elements.start : chunk.stop - elements.start]
-            own[:] = span.precision.round(np.clip(own, span.low, span.high))
+            if span.is_bounded:
+                np.clip(own, span.low, span.high, out=own)
+            if span.precision is not FLOAT64:  # which rounds nothing, and passes over large arrays take long
+                own[:] = span.precision.round(own)
         return there
 
     def difference(self, factor: float) -> Float:
@@ -190,7 +199,7 @@ def draw_direction(
     for span, chunk in target.split_by_span(slice(0, steps.size)):
         x = target.point[chunk]
         steps[chunk] *= share * np.maximum(np.abs(x), span.typical)
-        if np.isfinite(span.low) or np.isfinite(span.high):
+        if span.is_bounded:
             # Up to twice the step is taken to both sides.
             room = np.maximum(np.minimum(x - span.low, span.high - x), 0.0) / 2
             steps[chunk] = np.copysign(np.minimum(np.abs(steps[chunk]), room), steps[chunk])
@@ -503,10 +512,11 @@ def show_elements(direction: Direction, probe: Probe, size: float) -> tuple[Mask
     for row in np.flatnonzero(probe.upstream):
         alone = np.zeros(probe.upstream.size)
         alone[row] = probe.upstream[row]
-        with np.errstate(all="ignore"):
-            effect = np.abs(direction.target.pull(alone) * (2 * direction.steps))
-        shown[row] = effect > level
-        counted[row] = effect > _faintest(direction, alone)
+        gradient, faint = direction.target.pull(alone), _faintest(direction, alone)
+        for chunk in chunks(gradient.size):
+            with np.errstate(all="ignore"):
+                effect = np.abs(gradient[chunk] * (2 * direction.steps[chunk]))
+            shown[row, chunk], counted[row, chunk] = effect > level, effect > faint
     return shown, counted
 
 
