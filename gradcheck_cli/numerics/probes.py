@@ -50,11 +50,6 @@ class Span:
     low: float = -np.inf  # lower bound; may be infinite
     high: float = np.inf  # upper bound, likewise
 
-    @property
-    def is_bounded(self) -> bool:
-        """Whether there is a finite bound."""
-        return bool(np.isfinite(self.low) or np.isfinite(self.high))
-
 
 @dataclass
 class Target:
@@ -131,8 +126,7 @@ class Direction:
         there += self.target.point[elements]
         for span, chunk in self.target.split_by_span(elements):
             own = there[chunk.start - elements.start : chunk.stop - elements.start]
-            if span.is_bounded:
-                np.clip(own, span.low, span.high, out=own)
+            np.clip(own, span.low, span.high, out=own)
             if span.precision is not FLOAT64:  # which rounds nothing, and passes over large arrays take long
                 own[:] = span.precision.round(own)
         return there
@@ -199,7 +193,7 @@ def draw_direction(
     for span, chunk in target.split_by_span(slice(0, steps.size)):
         x = target.point[chunk]
         steps[chunk] *= share * np.maximum(np.abs(x), span.typical)
-        if span.is_bounded:
+        if np.isfinite(span.low) or np.isfinite(span.high):
             # Up to twice the step is taken to both sides.
             room = np.maximum(np.minimum(x - span.low, span.high - x), 0.0) / 2
             steps[chunk] = np.copysign(np.minimum(np.abs(steps[chunk]), room), steps[chunk])

@@ -142,15 +142,10 @@ class Group:
         moved = [
             input_index
             for input_index, columns in self.columns.items()
-            if self._moves(point[columns], self.point[columns])
+            if not np.array_equal(point[columns], self.point[columns])
         ]
         stacks = self.points.unpack(point[np.newaxis])
         return {input_index: stacks[input_index] for input_index in moved or self.inputs[:1]}
-
-    @staticmethod
-    def _moves(there: Float, here: Float) -> bool:
-        """Whether an input moves: mostly its first element shows it, and no pass over all of them."""
-        return not (np.array_equal(there[:1], here[:1]) and np.array_equal(there, here))
 
     def _evaluate(self, op: Operation, point: Float) -> Float:
         return np.asarray(self.values.pack(op.evaluate(self._batch(point)))[0])

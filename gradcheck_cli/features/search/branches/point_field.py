@@ -221,7 +221,6 @@ class Suspicion:
     is_spoilt: Array  # (B,) whether a gradient isn't finite although the differences are
     is_bent: Array  # (B,) whether the slopes on both sides differ by more than those of a smooth function
     slope: Array  # (B,) the size of the terms of u'Jv, for a direction v of length 1
-    blur: Array  # (B,) what rounding and bends may hide, relative to the same sizes
 
 
 def suspect(
@@ -241,22 +240,21 @@ def suspect(
         looked: upstreams and gradients at the points.
         free: the inputs that move.
         generator: draws the directions.
-        is_large: whether even that is far enough to meet one of many kinks. Then the shortest step, which
-            hardly does, counts as well, where it hides nothing suspicious.
+        is_large: whether even that is far enough to meet one of many kinks. A third step, which hardly
+            is, counts as well then, where the function looks smooth.
     """
     vectors, ways = free.pack(looked.points), np.arange(len(looked.is_finite))
-    steps = [(STEP / FINER, np.inf), (STEP / FINER**2, _SCREENED)]
     seen = _compare(op, looked, free, STEP * _draw_moves(vectors, free.spreads, generator, ways))
-    for step, most_blur in steps if is_large else steps[:1]:
+    for shorter in (FINER, FINER**2) if is_large else (FINER,):
         rows = np.flatnonzero((seen.disagreement > _SCREENED) | seen.is_spoilt)
         if not len(rows):
             break
         own = looked.take(rows)
-        moves = step * _draw_moves(vectors, free.spreads, generator, ways)[rows]
+        moves = STEP / shorter * _draw_moves(vectors, free.spreads, generator, ways)[rows]
         again = _compare(op, own, free, moves, from_both_sides=True)
-        counts, earlier = again.blur <= most_blur, seen.disagreement[rows]
-        seen.disagreement[rows] = np.where(counts, np.minimum(earlier, again.disagreement), earlier)
-        seen.is_bent[rows] = np.where(counts, again.is_bent, seen.is_bent[rows])
+        counted = np.where(again.is_bent & (shorter > FINER), np.inf, again.disagreement)
+        seen.disagreement[rows] = np.minimum(seen.disagreement[rows], counted)
+        seen.is_bent[rows] = again.is_bent
         seen.is_spoilt[rows] &= again.is_spoilt
         if again.is_spoilt.any():
             seen.is_spoilt[rows] &= is_smooth(op, own.points, free)
@@ -312,7 +310,6 @@ def _compare(
             is_known & ~is_whole,
             bend > _GROWS * size,
             (size + terms) / np.linalg.norm(2 * (ahead - vectors), axis=1),
-            np.nan_to_num((noise + bend) / (size + terms), nan=np.inf),
         )
 
 
