@@ -49,6 +49,7 @@ _SUSPICIOUS = 3e-5  # the least relative disagreement of gradient and difference
 _USUAL = 30.0  # times their disagreement at most points, where all is right
 _JUDGED = 10**9  # where the indices of judged points start
 _SPECIALS = 64  # values, the general ones first
+_MANY = 64  # points of a call: of fewer, each has so many elements that any usual step meets kinks
 _NEARER = 24  # points that are judged to find one nearer to the sample point
 _NAMED = 3  # weights in a question
 _HALVINGS = 10  # of the distance that is left then, to 1 per mille of it
@@ -266,7 +267,8 @@ class Exploration:
             self.within |= looked.sides(self.mixed.are_ordinary(vectors))
         if not self.may_compare:
             return []
-        seen = suspect(self.differenced, looked, self.mixed.differenced, self.generator)
+        free, is_large = self.mixed.differenced, self.field.most < _MANY
+        seen = suspect(self.differenced, looked, free, self.generator, is_large=is_large)
         usual = float(np.median(seen.disagreement)) if count > 1 else 0.0  # of one point nothing is usual
         threshold = max(_SUSPICIOUS, min(_USUAL * usual, 0.1))
         self.largest = max(self.largest, float(seen.disagreement.max(initial=0.0)))
