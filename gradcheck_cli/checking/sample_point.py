@@ -312,16 +312,19 @@ def _check(
     """
     asked, is_first = point.asked, not point.before
     # If a pair is expected to be wrong, its behaviour under other upstreams is of no interest. Pairs
-    # without a Jacobian cost more and are checked at one point only.
+    # without a Jacobian cost more and are checked at one point only; then nothing is pulled back to them.
     expected_right = [
         key
         for key, pair in point.pairs.items()
         if not pair.is_expected_wrong and (is_first or key in jacobians[0])
     ]
+    operations = point.operations
+    if not is_first and jacobians[0].keys() < point.pairs.keys():
+        operations = operations.pulling_to({input_index for _, input_index in expected_right})
     view = PointView(
         asked.case,
         asked.opener,
-        point.operations,
+        operations,
         expected_right,
         jacobians,
         point.number,

@@ -122,10 +122,13 @@ class Direction:
     def side(self, factor: float, elements: slice | None = None) -> Float:
         """Return x + factor v, rounded, inside the bounds; of some elements only, if asked for."""
         elements = slice(0, self.steps.size) if elements is None else elements
-        there = self.target.point[elements] + factor * self.steps[elements]
+        there = factor * self.steps[elements]
+        there += self.target.point[elements]
         for span, chunk in self.target.split_by_span(elements):
             own = there[chunk.start - elements.start : chunk.stop - elements.start]
-            own[:] = span.precision.round(np.clip(own, span.low, span.high))
+            np.clip(own, span.low, span.high, out=own)
+            if span.precision is not FLOAT64:  # which rounds nothing, and passes over large arrays take long
+                own[:] = span.precision.round(own)
         return there
 
     def difference(self, factor: float) -> Float:
@@ -503,10 +506,11 @@ def show_elements(direction: Direction, probe: Probe, size: float) -> tuple[Mask
     for row in np.flatnonzero(probe.upstream):
         alone = np.zeros(probe.upstream.size)
         alone[row] = probe.upstream[row]
-        with np.errstate(all="ignore"):
-            effect = np.abs(direction.target.pull(alone) * (2 * direction.steps))
-        shown[row] = effect > level
-        counted[row] = effect > _faintest(direction, alone)
+        gradient, faint = direction.target.pull(alone), _faintest(direction, alone)
+        for chunk in chunks(gradient.size):
+            with np.errstate(all="ignore"):
+                effect = np.abs(gradient[chunk] * (2 * direction.steps[chunk]))
+            shown[row, chunk], counted[row, chunk] = effect > level, effect > faint
     return shown, counted
 
 

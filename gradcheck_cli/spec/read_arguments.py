@@ -342,8 +342,9 @@ def _read_sparse(setting: Setting, name: str, node: Written, model: InputModel) 
     values = _read_input(setting, f"{name}.values", node, own)
     is_written = sparse.indices is not None and count > 0
     source = Source("value", {"value": sparse.indices}) if is_written else Source("places", {"shape": shape})
-    indices = InputSpec(f"{name}.indices", "int64", (count, len(shape)), source)
-    dense = InputSpec(f"{name}.dense_shape", "int64", (len(shape),), Source("value", {"value": list(shape)}))
+    indices = InputSpec(f"{name}.indices", "int64", (count, len(shape)), source, differentiate=False)
+    size = Source("value", {"value": list(shape)})
+    dense = InputSpec(f"{name}.dense_shape", "int64", (len(shape),), size, differentiate=False)
     return Form("sparse", shape=shape), (indices, values, dense)
 
 
@@ -395,7 +396,7 @@ def _read_ragged(setting: Setting, name: str, node: Written, model: InputModel) 
     )
     ends = [list(itertools.accumulate(lengths, initial=0)) for lengths in nested]
     splits = tuple(
-        InputSpec(split, "int64", (len(rows),), Source("value", {"value": rows}))
+        InputSpec(split, "int64", (len(rows),), Source("value", {"value": rows}), differentiate=False)
         for split, rows in zip(names, ends, strict=True)
     )
     return Form("ragged", splits=len(splits)), (values, *splits)

@@ -42,7 +42,7 @@ def constant(value: np.ndarray[Any, Any], dtype: Any) -> Any:
 
 
 def widen(value: Any) -> np.ndarray[Any, Any]:
-    """Cast a tensor's value to its wide NumPy form, which holds it exactly."""
+    """Cast a tensor's value to its wide NumPy form, which holds it exactly; one that is wide isn't copied."""
     array = np.asarray(value)
     if array.dtype == object:
         return array

@@ -17,7 +17,7 @@ from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.optional import describe_missing
 from gradcheck_cli.results import VERSION_CHECK
 from gradcheck_cli.spec.case import Case, InputSpec, Running, version_fits
-from gradcheck_cli.spec.values.moves import keep_structure, variable_value
+from gradcheck_cli.spec.values.moves import keep_structure
 from gradcheck_cli.tensorflow_backend import dtypes, users_code
 from gradcheck_cli.tensorflow_backend.binding import flat_tensors
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder
@@ -260,9 +260,7 @@ class CaseOpener:
             return
         chosen_values = dict(zip((tensor.name for tensor in self.case.tensors), chosen or (), strict=False))
         values = [
-            np.asarray(
-                chosen_values.get(tensor.name, variable_value(self.case, tensor, sample, weights.direction))
-            )
+            np.asarray(chosen_values.get(tensor.name, self.state.value_of(tensor, sample)))
             for _, tensor in self._weights()
         ]
         with weights.at(values, self.state.wide_variables):

@@ -5,6 +5,7 @@ but what is added afterwards, and says so exactly.
 """
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import tensorflow as tf
@@ -309,6 +310,17 @@ _UNSEEN = {
     "own expm1": (lambda x: np.exp(x) - x.dtype.type(1), tf.exp),
     "one less cosine": (lambda x: 1 - np.cos(x), tf.sin),
 }
+
+
+def _log_of_bell(x):
+    """Return a value that is 0 far out, where the exponential is still 1e-32."""
+    return np.log(1 + np.exp(-2 * x * x))
+
+
+def _slope_of_bell(factor, x):
+    return -4 * factor * x * tf.exp(-2 * x * x)
+
+
 # What doesn't move there, and shouldn't by its formula, either.
 _FLAT = {"zero": lambda x: 0 * x, "relu below zero": lambda x: np.maximum(-x, 0)}
 _SMALL = {"float64": (1e-40, 1e-30, 1e-20, 1e-17, 1e-16), "float32": (1e-20, 1e-12, 1e-8, 5e-8)}
@@ -334,6 +346,9 @@ def _unseen():
             for name, forward in _FLAT.items():
                 call = _in_numpy(forward, tf.ones_like)
                 yield Row(f"{name} at {value:g} in {dtype}", call, None, inputs, "wrong")
+    for name, truth, factor in (("bell", "undecidable", 1), ("bell, times 1e30", "wrong", 1e30)):
+        call = _in_numpy(_log_of_bell, partial(_slope_of_bell, factor))
+        yield Row(f"{name} far out", call, None, {"x": {"value": [6.0, 9.9]}}, truth)
     inputs = {"x": {"value": [1e-30, 1e-16], "dtype": "float64"}}
     yield Row("erfinv near zero", tf.math.erfinv, None, inputs, "undecidable")
 

@@ -159,7 +159,7 @@ class Group:
         op = self.operations.formula
         if self.has_few_rows:
             # A vjp is linear in the upstream, which is checked elsewhere: one gradient serves all multiples.
-            rows = [upstream[row] * self._join(dict(self._row(int(row)))) for row in np.flatnonzero(upstream)]
+            rows = [self._join(dict(self._row(int(row))), upstream[row]) for row in np.flatnonzero(upstream)]
             return np.asarray(sum(rows[1:], rows[0])) if rows else np.zeros(self.points.size)
         flows = {
             output: upstream[rows][np.newaxis] for output, rows in self.rows.items() if upstream[rows].any()
@@ -178,13 +178,13 @@ class Group:
             self.kept_rows[key] = pull_back(op, output, upstream)
         return self.kept_rows[key]
 
-    def _join(self, parts: dict[int, Float | None]) -> Float:
-        """Put the moving inputs' gradients, (1, n) each, side by side; each is dropped as soon as it is."""
-        if len(self.inputs) == 1:
+    def _join(self, parts: dict[int, Float | None], factor: float = 1.0) -> Float:
+        """Put multiples of the moving inputs' gradients, (1, n) each, side by side; each is dropped then."""
+        if len(self.inputs) == 1 and factor == 1:
             only = parts[self.inputs[0]]
             return np.zeros(self.points.size) if only is None else only[0]
         gradient = np.zeros(self.points.size)
         for input_index, columns in self.columns.items():
             if (array := parts.pop(input_index)) is not None:
-                gradient[columns] = array[0]
+                np.multiply(array[0], factor, out=gradient[columns])
         return gradient

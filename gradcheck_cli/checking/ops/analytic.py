@@ -129,16 +129,12 @@ def _time_fastest(run: Callable[[int], None], count: int, enough: float) -> floa
     """Return the processor time of each item of a batch; measure again if slow: caches may be cold."""
     least = math.inf
     for _ in range(_TRIES):
-        least = min(least, _time_run(run, count) / count)
+        began = clock.now()
+        run(count)
+        least = min(least, (clock.now() - began) / count)
         if least <= enough:
             break
     return least
-
-
-def _time_run(run: Callable[[int], None], count: int) -> float:
-    began = clock.now()
-    run(count)
-    return clock.now() - began
 
 
 def _evaluate(op: Operation, input_index: int, count: int) -> None:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, Protocol, TypeVar
 
@@ -266,6 +266,8 @@ class OpForms:
     # that equals the op around the base point, unless that point is on a kink. It has one more output, the
     # last: how many elements are on another side than at the base point.
     on_one_piece: Callable[[], Operation | None] = _nothing
+    # with a vjp that pulls back to these inputs alone, by index, which may cost much less
+    pulling_to: Callable[[Collection[int]], Operation | None] = _nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -519,6 +521,11 @@ class Operations:
     def piece(self) -> Operation:
         """The differenced op with its kinks held where they are; the op itself where none can be held."""
         return self.differenced.forms.on_one_piece() or self.differenced
+
+    def pulling_to(self, inputs: Collection[int]) -> Operations:
+        """Return the same ops with vjps that pull back to these inputs alone, where there are such forms."""
+        declared, formula = (op.forms.pulling_to(inputs) or op for op in (self.declared, self.formula))
+        return replace(self, declared=declared, formula=formula if self.has_reference_precision else declared)
 
     @property
     def has_reference_precision(self) -> bool:

@@ -35,7 +35,7 @@ from gradcheck_cli.features.search.branches.point_field import PointField, match
 from gradcheck_cli.features.search.mixed_points import CLOSE, MixedPoints
 from gradcheck_cli.results import GREEN, PairResult, Status
 from gradcheck_cli.spec.case import first_order_alone
-from gradcheck_cli.spec.values.moves import turn
+from gradcheck_cli.spec.values.moves import rearrange, turn
 from gradcheck_cli.spec.values.points import describe_point, point_lines, point_text
 from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend import dtypes
@@ -49,6 +49,7 @@ _SUSPICIOUS = 3e-5  # the least relative disagreement of gradient and difference
 _USUAL = 30.0  # times their disagreement at most points, where all is right
 _JUDGED = 10**9  # where the indices of judged points start
 _SPECIALS = 64  # values, the general ones first
+_MANY = 64  # points of a call: of fewer, each has so many elements that any usual step meets kinks
 _NEARER = 24  # points that are judged to find one nearer to the sample point
 _NAMED = 3  # weights in a question
 _HALVINGS = 10  # of the distance that is left then, to 1 per mille of it
@@ -159,7 +160,7 @@ class Exploration:
             before = clock.now()
             with self.opener.at(sample):
                 looked = self.field.look(self.opener.drawn(sample), [sample])
-            self.each = clock.now() - before
+            self.each = min(self.each or math.inf, clock.now() - before)
             self.within |= looked.sides([0])
         self.field.seen |= self.within if self.is_tested else set()
 
@@ -231,6 +232,25 @@ class Exploration:
                 f"{{{names[0]}: {{domain: {{{end}: 0}}}}}}`.",
             )
 
+    def ask_about_constants(self) -> None:
+        """Judge points where stated numbers that aren't differentiated are others; wrong there is a question.
+
+        A gradient that assigns where it must add is right for indices of which no two are equal. What
+        TensorFlow's own gradients do isn't asked about: that of an assignment is right for such ones alone.
+        """
+        case, point = self.opener.case, dict(enumerate(self.base))
+        own = [pair for pair in self.findings.pairs if pair.order == self.order and pair.label in self.labels]
+        if self.of is not None or case.code.given is not None or all(map(self.is_of_tensorflow, own)):
+            return
+        for index, tensor in enumerate(case.tensors):
+            value = None if self.wrong else rearrange(case, tensor)
+            if value is not None and self.judge(({**point, index: value}, frozenset(), False)):
+                self.wrong = self.wrong and replace(
+                    self.wrong,
+                    question=f"If {tensor.name} can be so, that is a fault. If not, say so: "
+                    f"`{tensor.name}: {{move: false, reason: ...}}`.",
+                )
+
     def _look_at(self, points: dict[int, Array], count: int) -> list[Candidate]:
         """Compare gradient and differences at some points; return those that disagree, in the judge's order.
 
@@ -247,7 +267,8 @@ class Exploration:
             self.within |= looked.sides(self.mixed.are_ordinary(vectors))
         if not self.may_compare:
             return []
-        seen = suspect(self.differenced, looked, self.mixed.differenced, self.generator)
+        free, is_large = self.mixed.differenced, self.field.most < _MANY
+        seen = suspect(self.differenced, looked, free, self.generator, is_large=is_large)
         usual = float(np.median(seen.disagreement)) if count > 1 else 0.0  # of one point nothing is usual
         threshold = max(_SUSPICIOUS, min(_USUAL * usual, 0.1))
         self.largest = max(self.largest, float(seen.disagreement.max(initial=0.0)))
@@ -383,7 +404,9 @@ class Exploration:
         if self.wrong is None:
             return
         at_point, case, wrong = self.wrong.findings, self.opener.case, self.wrong.pairs
-        arguments = {index: self.wrong.point[index] for index in self.mixed.moving}
+        arguments = {
+            index: value for index, value in self.wrong.point.items() if not case.tensors[index].is_variable
+        }
         point, question = describe_point(case, self.base, arguments), self.wrong.question
         if not (question or self.is_search):
             question = self.mixed.describe_range(self.wrong.point)

@@ -96,6 +96,7 @@ def _look_around(exploration: Exploration, judged: OpenCase) -> None:
         rest = slice(_FIRST, _FIRST + in_time(_POINTS - _FIRST, exploration.each, seconds))
     exploration.explore({index: stack[rest] for index, stack in points.items()}, most)
     exploration.ask_about_signs()
+    exploration.ask_about_constants()
     exploration.findings.chosen_points += exploration.judged
     exploration.add_to_findings()
 

@@ -320,7 +320,9 @@ def confirm(
     rows, resolution, verdict = sampled.rows, refined.resolution, refined.verdict
     fails = verdict == Verdict.MISMATCH
     size = np.fmax(problem.size_of_terms[rows], resolution.value)
-    absorbed = absorbed_slope(size, problem.unit[rows], problem.step_scale[sampled.columns])
+    # Where a function is 0 wherever one looks, as log(1 + exp(-x^2)) far out, a 1 inside may hide a slope.
+    scale, inside = problem.step_scale[sampled.columns], np.where(size == 0, 1.0, size)
+    absorbed = absorbed_slope(inside, problem.unit[rows], np.where(size == 0, np.maximum(scale, 1.0), scale))
     with np.errstate(invalid="ignore"):
         is_hidden = np.asarray(fails & resolution.is_flat & (np.abs(analytic) <= absorbed))
     # A tread is straight. So a straight function may be on one; if its verdict is a pass, only where that

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gradcheck_cli.spec.case import Case, InputSpec
+from gradcheck_cli.spec.case import Case, InputSpec, kind_of
 from gradcheck_cli.spec.values.draw_values import draw, mirror, stream
 from gradcheck_cli.visible import join_first
 
@@ -33,6 +33,7 @@ _NEARLY_OFF = 1e-3
 _OF_ZERO = 0.6
 SYMMETRIC = "is symmetric"  # a spec can say so of an input
 _SHOWN = 3  # numbers of an input, and inputs, that a message shows
+_TRIES = 8  # draws, of which one is another value
 _NEAR = 1e-6  # how exactly a stated structure holds: values are often written with seven digits
 
 
@@ -142,6 +143,45 @@ def turn(tensor: InputSpec) -> Array | None:
         return None
     turned = _constrain(tensor, (-value).clip(*tensor.domain))
     return turned if np.ptp(np.sign(value)) == 0 and (value * turned < 0).all() else None
+
+
+def rearrange(case: Case, tensor: InputSpec) -> Array | None:
+    """Return another value that stated booleans or numbers may have that aren't differentiated; or `None`.
+
+    Whole numbers are often indices, so that no value is new in its column. A permutation stays one, rows that
+    all differ do so, and what ascends does, with its ends. A number alone is one less, or one more.
+    """
+    kind = kind_of(tensor.dtype)
+    is_constant = not tensor.is_stated or tensor.keeps or 0 in tensor.shape
+    if is_constant or tensor.differentiate != (kind in ("integer", "bool")) or kind in ("complex", "string"):
+        return None
+    value: Any = draw(case, tensor, 0)
+    if kind == "float" and (value != np.round(value)).any():
+        return _structure(value)[1](move(case, tensor, value, MOVED))
+    if value.size == 1:
+        return np.asarray(~value if kind == "bool" else np.where(value > 1, value - 1, value + 1))
+    generator = stream(case, tensor, MOVED, "move")
+    others = (_rearranged(value, generator) for _ in range(_TRIES))
+    return next((other for other in others if not np.array_equal(other, value)), None)
+
+
+def _rearranged(value: Any, generator: np.random.Generator) -> Array:  # noqa: ANN401 (of several dtypes)
+    size, kind = len(value), value.dtype.kind
+    places = np.asarray(generator.integers(size, size=value.shape))
+    drawn: Array = np.take_along_axis(value, places, 0)
+    if kind == "b":
+        return np.asarray(generator.permutation(np.resize([True, False], value.size)).reshape(value.shape))
+    if np.ptp(value) == 0:  # such as lengths, or a mask of ones
+        return np.asarray(value - np.asarray(places % 2 * (value > (kind != "f")), value.dtype))
+    if _structure(value)[0].endswith(SYMMETRIC):
+        return np.roll(value, 1, (-2, -1))
+    if value.ndim == 1 and (np.diff(value) >= 0).all():
+        drawn[[0, -1]] = value[[0, -1]]
+        drawn.sort()
+    is_set = len(np.unique(value, axis=0)) == size
+    is_permutation = is_set and np.array_equal(np.sort(value), np.arange(size))
+    is_spoilt = is_set and value.ndim > 1 and len(np.unique(drawn, axis=0)) < size
+    return np.asarray(generator.permutation(value) if kind == "f" or is_permutation or is_spoilt else drawn)
 
 
 def move(case: Case, tensor: InputSpec, value: Array, sample: int, direction: int = 1) -> Array:

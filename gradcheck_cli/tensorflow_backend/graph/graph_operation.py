@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from operator import itemgetter
 from typing import Any
 
@@ -108,9 +108,7 @@ class GraphFacts(CaseFacts):
     def leads_to(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output through floating tensors, as far as the graph shows."""
         traced = self.traced
-        moved = graph_path.moved_by(
-            traced.starts(input_index), traced.held_stops, stops=not traced.holds_every_stop
-        )
+        moved = _moved_by(traced, input_index, traced.held_stops, stops=not traced.holds_every_stop)
         return id(traced.forward.outputs[output]) in moved
 
     def reaches(self, output: int, input_index: int) -> bool:
@@ -177,7 +175,7 @@ class GraphFacts(CaseFacts):
         """
         opened = self.traced.declared.with_open_stops
         stops = self._stops_before(opened, output)
-        moved = graph_path.moved_by(opened.starts(input_index), (), stops=True) if stops else set()
+        moved = _moved_by(opened, input_index) if stops else set()
         moving = [stop for tensor, stop in stops if id(tensor.op.inputs[0]) in moved]
         return {stop.key: stop.place for stop in (*moving, *_describe_stops(opened, ()))}
 
@@ -246,6 +244,15 @@ class GraphFacts(CaseFacts):
         return self.traced.vjp_trace.missed
 
 
+def _moved_by(
+    traced: TracedCase, input_index: int, held: Sequence[Any] = (), *, stops: bool = True
+) -> set[int]:
+    """Return the ids of what an input moves through floating tensors, found once for all points."""
+    starts = traced.starts(input_index)
+    moved = partial(graph_path.moved_by, starts, held, stops=stops)
+    return traced.state.made.of(moved, *starts, *held, kind=f"moved {len(starts)} {stops}")
+
+
 def _describe_stops(traced: TracedCase, tensors: Sequence[Any]) -> list[Stop]:
     """Describe tensors of `stop_gradient`s, and all those in bodies as well."""
     body_holds = traced.forward.held.body_holds
@@ -272,9 +279,9 @@ class GraphOperation(OpenedOperation):
     runs: GraphRuns
 
     @staticmethod
-    def of(traced: TracedCase) -> GraphOperation:
-        """Return a traced case as an op."""
-        runs, perturbed = GraphRuns(traced), cache(partial(_form, traced.perturbed))
+    def of(traced: TracedCase, wanted: Collection[int] | None = None) -> GraphOperation:
+        """Return a traced case as an op, whose vjp may pull back to some of its inputs alone."""
+        runs, perturbed = GraphRuns(traced, wanted), cache(partial(_form, traced.perturbed))
         return GraphOperation(
             opening=traced.opening,
             traced=traced,
@@ -288,6 +295,7 @@ class GraphOperation(OpenedOperation):
                 partial(_rounded, perturbed),
                 partial(_place_of_rounding, perturbed),
                 partial(_form, traced.on_one_piece),
+                partial(GraphOperation.of, traced),
             ),
             evaluate=runs.evaluate,
             vjp=runs.vjp,
@@ -323,7 +331,7 @@ class GraphOperation(OpenedOperation):
         """The variables that the forward reads and doesn't write to."""
         return find_read(self.traced.forward.function)
 
-    @property
+    @cached_property
     def written_before_read(self) -> set[int]:
         """The ids of the handles of variables that the forward reads after it has written to them."""
         return written_before_read(self.traced.forward.function, self.traced.forward.outputs)

@@ -112,7 +112,7 @@ class Batched:
         constants = [self._base_argument(index) for index in range(len(self.arguments))]
         if self.is_mappable:
             return [dtypes.widen(value) for value in call_once(self.function, constants)]
-        return [dtypes.widen(value.numpy()) for value in self._call(constants)]
+        return [dtypes.widen(value) for value in self._call(constants)]
 
     def _call(self, arguments: Sequence[Any]) -> list[Any]:
         if self.rewind is not None:
@@ -160,7 +160,7 @@ class Batched:
             for index, stack in zip(batched_indices, stacks, strict=True):
                 dtype, shape = self.arguments[index]
                 arguments[index] = dtypes.constant(value_of(stack, position, shape), dtype)
-            row = [dtypes.widen(value.numpy()) for value in self._call(arguments)]
+            row = [dtypes.widen(value) for value in self._call(arguments)]
             if count == 1:  # large ones are evaluated one at a time: no copy
                 return [value[np.newaxis] for value in row]
             if not results:
@@ -184,9 +184,7 @@ class Batched:
             for index in range(batched_indices[-1] + 1)
         ]
         rest = [self._base_argument(index) for index in range(batched_indices[-1] + 1, len(self.arguments))]
-        return [
-            dtypes.widen(value.numpy()) for value in private_graphs.map_flat(self.function, tensors, rest)
-        ]
+        return [dtypes.widen(value) for value in private_graphs.map_flat(self.function, tensors, rest)]
 
     def _loop(self, batched_indices: tuple[int, ...], stacks: list[Stack]) -> list[Array]:
         """Evaluate by a loop in a graph, which is traced the first time."""
@@ -198,7 +196,7 @@ class Batched:
         ]
         clock.add_work(points=len(stacks[0]) - 1)  # a call counts as one
         values = private_graphs.call_flat(self.loops[batched_indices], tensors)
-        return [dtypes.widen(value.numpy()) for value in tf.nest.flatten(values)]
+        return [dtypes.widen(value) for value in tf.nest.flatten(values)]
 
     def _trace(self, batched_indices: tuple[int, ...]) -> Any:
         fixed_indices = [index for index in range(len(self.arguments)) if index not in batched_indices]
@@ -347,6 +345,7 @@ class GraphRuns:
     """Runs a traced case."""
 
     traced: TracedCase  # the case at one sample point
+    wanted: Collection[int] | None = None  # the inputs that a vjp pulls back to; `None` for all
     _pullbacks: Made = field(default_factory=Made)  # what runs, by pullback
 
     # The forward.
@@ -493,6 +492,7 @@ class GraphRuns:
             CaseFailedError: the gradient raises.
         """
         infos, count = self.traced.inputs, len(next(iter(upstreams.values())))
+        pullback = pullback and self._pullbacks.of(partial(pullback.to, self.wanted), pullback, self.wanted)
         if pullback is None:
             return [None] * len(infos)
         batch: dict[int, Stack] = {

@@ -6,7 +6,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -76,7 +76,8 @@ class SamplePoint:
     is_exact: bool = False
     # the arguments' values at points that were chosen, by sample number; others are drawn
     chosen: Mapping[int, Sequence[Array]] = field(default_factory=dict)
-    direction: int = 1  # how variables move; see `variable_value`
+    # a variable's value at a sample point; `CaseState.value_of` keeps it for all forms of a case
+    value_of: Callable[[InputSpec, int], Array] = field(kw_only=True)
 
     def dtype_of(self, dtype: str) -> str:
         """Return the dtype that is traced where the spec names this one."""
@@ -93,7 +94,7 @@ class SamplePoint:
         if self.sample in self.chosen:
             value = np.asarray(self.chosen[self.sample][input_index])
         elif tensor.is_variable:
-            value = variable_value(self.case, tensor, self.sample, self.direction)
+            value = self.value_of(tensor, self.sample)
         else:
             value = (draw if self.sample >= 0 else value_beside)(self.case, tensor, self.sample)
         if self.is_exact and not tensor.is_variable:
@@ -224,6 +225,12 @@ class CaseState:
     # the variables that the forward reads and doesn't write to, whose values differ from point to point
     weights: Weights = field(default_factory=Weights)
 
+    def value_of(self, variable: InputSpec, sample: int) -> Array:
+        """Return a variable's value at a sample point, which is made once; see `variable_value`."""
+        direction = self.weights.direction
+        make = partial(variable_value, self.case, variable, sample, direction)
+        return self.made.of(make, variable, kind=f"{sample} {direction}")
+
     def bind(self, binder: Binder, *, surrogate: bool = False) -> Bound:
         """Bind the case's forward, or the vjp that it stands for; or the same for its reference."""
         if self.vjp is not None:
@@ -275,7 +282,7 @@ class OpenedCase(ABC):
             self.opening.sample,
             self.opening.dtype,
             chosen=self.state.chosen,
-            direction=self.state.weights.direction,
+            value_of=self.state.value_of,
         )
 
     def binder(self, **more: Any) -> Binder:
@@ -657,23 +664,23 @@ class TracedCase(OpenedCase):
     @cached_property
     def wide_forward(self) -> WideForward:
         """For a twin: the forward of the declared dtypes, widened."""
-        trace = self.declared.forward
-        if self.is_on_one_piece:
-            wide = widen_forward(trace, self.state.wide_variables, has_sides=True)
-            return wide.on_one_piece() or wide
-        return self._widen(widen_forward, trace)
+        has_sides = self.is_on_one_piece
+        widen = partial(widen_forward, has_sides=has_sides)
+        return self._widen(widen, self.declared.forward, "piece" if has_sides else "twin")
 
     @cached_property
     def wide_vjp(self) -> WideVjp:
         """For a twin: the vjp of the declared dtypes, widened."""
-        return self._widen(widen_vjp, self.declared.vjp_trace)
+        return self._widen(widen_vjp, self.declared.vjp_trace, "twin")
 
-    def _widen(self, widen: Callable[[Any, WideVariables], Thing], trace: ForwardTrace | VjpTrace) -> Thing:
+    def _widen(
+        self, widen: Callable[[Any, WideVariables], Thing], trace: ForwardTrace | VjpTrace, kind: str
+    ) -> Thing:
         """Return the twin of a trace: one for all points, unless values in bodies belong to this one."""
         variables = self.state.wide_variables
         if self.is_exact and trace.held.body_holds is not None:
             return widen(trace, variables)
-        return self.state.made.of(lambda: widen(trace, variables), trace, kind="twin")
+        return self.state.made.of(lambda: widen(trace, variables), trace, kind=kind)
 
     @property
     def differenced(self) -> Any:

@@ -522,6 +522,11 @@ def ops_run(outputs: Sequence[Any], fed: Sequence[Any]) -> dict[Any, Any]:
     return reached((tensor.op for tensor in outputs), before, closed=(tensor.op for tensor in fed))
 
 
+def feeds_of(function: Any) -> list[Any]:
+    """Return the tensors that a function of a part of a graph takes, without its captures."""
+    return list(function.inputs[: len(function.inputs) - len(function.captured_inputs)])
+
+
 def subgraph_function(function: Any, feeds: Sequence[Any], fetches: Sequence[Any]) -> Any:
     """Return a function of `feeds` that computes `fetches`, without the ops that these don't need.
 

@@ -24,7 +24,7 @@ from gradcheck_cli.tensorflow_backend.binding.binder import Bound, Override, not
 from gradcheck_cli.tensorflow_backend.op_types import BODIES, IMPLICIT_SAMPLERS
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs, private_state
 from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientSite
-from gradcheck_cli.tensorflow_backend.private.private_graphs import CALLS, subgraph_function
+from gradcheck_cli.tensorflow_backend.private.private_graphs import CALLS, feeds_of, subgraph_function
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.frozen import BodyHolds
 from gradcheck_cli.tensorflow_backend.traces.state import Made, Resource, captured_ids, find_written
@@ -327,6 +327,17 @@ class Pullback:
     function: Any  # takes the upstreams, the inputs and the draws, and returns the gradients that exist
     outputs: tuple[int, ...]  # the outputs whose upstreams it takes
     inputs: tuple[int, ...]  # the inputs whose gradients it returns
+
+    def to(self, wanted: Collection[int] | None) -> Pullback | None:
+        """Return the part that pulls back to some of the inputs, or to all; `None` where it is none of it."""
+        if wanted is None:
+            return self
+        by_input = dict(zip(self.inputs, self.function.outputs, strict=True))
+        kept = {index: tensor for index, tensor in by_input.items() if index in wanted}
+        if not kept:
+            return None
+        part = subgraph_function(self.function, feeds_of(self.function), [*kept.values()])
+        return Pullback(part, self.outputs, tuple(kept))
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ import tensorflow as tf
 from gradcheck_cli.numerics.precision import precision_of
 from gradcheck_cli.tensorflow_backend import graph_path
 from gradcheck_cli.tensorflow_backend.private import private_state
-from gradcheck_cli.tensorflow_backend.private.private_graphs import whole_graph
+from gradcheck_cli.tensorflow_backend.private.private_graphs import feeds_of, whole_graph
 from gradcheck_cli.tensorflow_backend.traces.frozen import BodyHolds
 from gradcheck_cli.tensorflow_backend.traces.state import Made, Resource
 from gradcheck_cli.tensorflow_backend.traces.tracing import ForwardTrace, VjpTrace
 from gradcheck_cli.tensorflow_backend.twin import widening
-from gradcheck_cli.tensorflow_backend.twin.rewriting import Rewritten, feeds_of
+from gradcheck_cli.tensorflow_backend.twin.rewriting import Rewritten
 
 
 @dataclass
@@ -207,12 +207,13 @@ class WideVjp:
 
 
 def widen_forward(trace: ForwardTrace, variables: WideVariables, *, has_sides: bool = False) -> WideForward:
-    """Make the twin of a forward; see `Twin`."""
+    """Make the twin of a forward; see `Twin`. With sides, it is on one piece if it has any."""
     held = trace.held.recording_anew()
     twin = Twin(trace.function, variables, held.body_holds, has_sides=has_sides)
     wide_dtypes = tuple(widening.wide_dtype(dtype) for dtype in trace.dtypes)
     narrow = replace(trace, dtypes=wide_dtypes, low_precision=(), held=held)
-    return WideForward(twin.forward(narrow), twin)
+    wide = WideForward(twin.forward(narrow), twin)
+    return (wide.on_one_piece() or wide) if has_sides else wide
 
 
 def widen_vjp(trace: VjpTrace, variables: WideVariables) -> WideVjp:

@@ -24,14 +24,13 @@ from gradcheck_cli.numerics.precision import precision_of
 from gradcheck_cli.tensorflow_backend.graph_path import types_of
 from gradcheck_cli.tensorflow_backend.op_types import NUMPY_CALLS
 from gradcheck_cli.tensorflow_backend.private import private_graphs
-from gradcheck_cli.tensorflow_backend.private.private_graphs import whole_graph
+from gradcheck_cli.tensorflow_backend.private.private_graphs import feeds_of, whole_graph
 from gradcheck_cli.tensorflow_backend.traces.tracing import ForwardTrace, VjpTrace
 from gradcheck_cli.tensorflow_backend.twin.rewriting import (
     Body,
     Rewriting,
     Rewritten,
     arguments_of,
-    feeds_of,
     make_node,
 )
 from gradcheck_cli.tensorflow_backend.twin.rounding_rules import (

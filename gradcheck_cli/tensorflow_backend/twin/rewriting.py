@@ -17,6 +17,7 @@ from tensorflow.core.framework import attr_value_pb2, node_def_pb2
 
 from gradcheck_cli.tensorflow_backend.graph_path import nodes_before
 from gradcheck_cli.tensorflow_backend.private import private_graphs
+from gradcheck_cli.tensorflow_backend.private.private_graphs import feeds_of
 from gradcheck_cli.tensorflow_backend.traces.frozen import Held
 from gradcheck_cli.tensorflow_backend.traces.tracing import ForwardTrace, Pullback, VjpTrace
 
@@ -233,8 +234,3 @@ class Rewritten:
             joint=None if trace.joint is None else pull_back(trace.joint),
             held=self.held(trace.held),
         )
-
-
-def feeds_of(function: Any) -> list[Any]:
-    """Return the tensors that a function of a part of a graph takes, without its captures."""
-    return list(function.inputs[: len(function.inputs) - len(function.captured_inputs)])

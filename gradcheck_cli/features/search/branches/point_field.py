@@ -223,25 +223,37 @@ class Suspicion:
     slope: Array  # (B,) the size of the terms of u'Jv, for a direction v of length 1
 
 
-def suspect(op: Operation, looked: PointsSeen, free: FreeInputs, generator: np.random.Generator) -> Suspicion:
-    """Compare gradients with differences: where they disagree, once more, from both sides.
+def suspect(
+    op: Operation,
+    looked: PointsSeen,
+    free: FreeInputs,
+    generator: np.random.Generator,
+    *,
+    is_large: bool = False,
+) -> Suspicion:
+    """Compare gradients with differences: where they disagree, again, from both sides.
 
-    Right gradients disagree where a kink is near: so this goes along another direction, and not as far.
+    Right gradients disagree where a kink is near: so this goes along other directions, and not as far.
 
     Args:
         op: the op that is differenced.
         looked: upstreams and gradients at the points.
         free: the inputs that move.
         generator: draws the directions.
+        is_large: whether even that is far enough to meet one of many kinks. A third step, which hardly
+            is, counts as well then, where the function looks smooth.
     """
     vectors, ways = free.pack(looked.points), np.arange(len(looked.is_finite))
     seen = _compare(op, looked, free, STEP * _draw_moves(vectors, free.spreads, generator, ways))
-    rows = np.flatnonzero((seen.disagreement > _SCREENED) | seen.is_spoilt)
-    if len(rows):
+    for shorter in (FINER, FINER**2) if is_large else (FINER,):
+        rows = np.flatnonzero((seen.disagreement > _SCREENED) | seen.is_spoilt)
+        if not len(rows):
+            break
         own = looked.take(rows)
-        moves = STEP / FINER * _draw_moves(vectors, free.spreads, generator, ways)[rows]
+        moves = STEP / shorter * _draw_moves(vectors, free.spreads, generator, ways)[rows]
         again = _compare(op, own, free, moves, from_both_sides=True)
-        seen.disagreement[rows] = np.minimum(seen.disagreement[rows], again.disagreement)
+        counted = np.where(again.is_bent & (shorter > FINER), np.inf, again.disagreement)
+        seen.disagreement[rows] = np.minimum(seen.disagreement[rows], counted)
         seen.is_bent[rows] = again.is_bent
         seen.is_spoilt[rows] &= again.is_spoilt
         if again.is_spoilt.any():
