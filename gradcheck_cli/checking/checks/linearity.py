@@ -187,7 +187,7 @@ def find_narrowed(pulled: OutputVjp) -> str:
         if not is_half and same.any():
             size[_lost_of_sums(pulled, input_index) > KNOWN * change * size] = 0.0
         if size.any():
-            where = int(np.argmax(size))
+            where = np.argmax(size)
             return (
                 f"{pulled.label(input_index)} rounds its upstream to {words}: element {where} is "
                 f"{gradient[where]:.6e} for a random upstream, and the same, bit by bit, for that upstream "
@@ -221,7 +221,7 @@ def find_absorbed(pulled: OutputVjp) -> str:
         return ""
     formula = pulled.formula.op
     for input_index in set(pulled.input_indices) - pulled.matrices.keys():
-        element = int(np.argmax(np.nan_to_num(np.abs(pulled.first[input_index]), posinf=0.0)))
+        element = np.argmax(np.nan_to_num(np.abs(pulled.first[input_index]), posinf=0.0))
         point = packed_point(formula, input_index)
         ends = np.stack([point, point])
         step = FLOAT64.first_step * scales(point).step[element]
@@ -239,7 +239,7 @@ def find_absorbed(pulled: OutputVjp) -> str:
         upstream = pulled.precision.round(upstream)
         of_formula = pull_back(formula, output, upstream[None])[input_index]
         expected = 0.0 if of_formula is None else float(of_formula[0][element])
-        actual = float(pulled.pull(upstream)[input_index][element])
+        actual = pulled.pull(upstream)[input_index][element]
         adds_up = abs(expected) >= (1 - KNOWN) * float(np.abs(upstream) @ np.abs(slopes))
         if adds_up and abs(actual - expected) > _MOST_ROUNDED * abs(expected):
             return (
@@ -256,7 +256,7 @@ def _telling_elements(pulled: OutputVjp, input_index: int, gradient: Float) -> n
     The formula shows that in half precision the large elements are no remainders of terms that cancel.
     """
     size = np.where(np.isfinite(gradient), np.abs(gradient), 0.0)
-    largest = float(np.max(size, initial=0.0))
+    largest = np.max(size, initial=0.0)
     if largest <= pulled.flushed_size(input_index) / KNOWN:
         return np.zeros(gradient.shape, bool)
     return np.asarray(size >= (0.5 if pulled.precision.is_half else OWN_ORDER) * largest)
