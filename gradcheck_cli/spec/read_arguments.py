@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from gradcheck_cli.errors import suggest
@@ -223,7 +223,13 @@ def read_arguments(setting: Setting, node: Written) -> tuple[Argument, ...]:
         return Argument(name, tensors, form)
 
     arguments = tuple(_read_each(inputs, read_argument))
-    _require_labels(node, arguments)
+    labels: Counter[str] = Counter()
+    for argument in arguments:  # `a.b`, say, and the `b` of a dict `a`
+        labels.update(tensor.name for tensor in argument.tensors)
+        ((label, count),) = labels.most_common(1)
+        if count > 1:
+            message = f"must have labels that differ, but two tensors are {label!r}. Rename one"
+            node.refuse(message, "inputs", argument.name)
     return arguments
 
 
@@ -314,20 +320,6 @@ def _require_alone(node: Written, kind: str) -> None:
     for key in own_keys:
         if key not in node.data:
             node.refuse(f"is missing; {remedies[key]}", key)
-
-
-def _require_labels(node: Written, arguments: Sequence[Argument]) -> None:
-    """Refuse two tensors with the same label, as `a.b` and the `b` of a dict `a` would have."""
-    counts: Counter[str] = Counter()
-    for argument in arguments:
-        counts.update(tensor.name for tensor in argument.tensors)
-        ((label, count),) = counts.most_common(1)
-        if count > 1:
-            node.refuse(
-                f"must have labels that differ, but two tensors are {label!r}. Rename one",
-                "inputs",
-                argument.name,
-            )
 
 
 def _read_sparse(setting: Setting, name: str, node: Written, model: InputModel) -> Read:

@@ -7,7 +7,7 @@ import pytest
 
 from gradcheck_cli.checking.ops.jacobian import hint_on_triangle
 from gradcheck_cli.checking.ops.operation import TensorInfo
-from gradcheck_cli.features.diagnosis.hints import View, hint
+from gradcheck_cli.features.diagnosis.hints import Pair, View, hint
 
 
 def views(numeric, analytic, points=2):
@@ -25,11 +25,8 @@ def views(numeric, analytic, points=2):
 
 
 def told(numeric, analytic, output, taken, points=2):
-    return hint(
-        views(numeric, analytic, points),
-        TensorInfo("y", "float64", output),
-        TensorInfo("x", "float64", taken),
-    )
+    infos = TensorInfo("y", "float64", output), TensorInfo("x", "float64", taken)
+    return hint(Pair(*infos, views(numeric, analytic, points)))
 
 
 def dense(rows, columns):
@@ -86,7 +83,7 @@ def test_a_hint_must_hold_at_every_point(name):
     moved = second.numeric + np.where(second.numeric != 0, generator.standard_normal(second.numeric.shape), 0)
     second = View(moved, second.numeric, second.slack, second.is_judged, second.point, second.value, {})
     infos = TensorInfo("y", "float64", output), TensorInfo("x", "float64", taken)
-    assert words not in hint([first, second], *infos)
+    assert words not in hint(Pair(*infos, [first, second]))
 
 
 SHAPES = [((), (5,)), ((3,), (4,)), ((4,), (4,)), ((2, 3), (2, 3)), ((2, 2), (2, 2)), ((3,), (3, 3))]

@@ -411,9 +411,34 @@ def together():
         yield Row(f"together_{name}", build(factor), None, {"x": {"shape": [4]}}, truth, keys={"build": {}})
 
 
+def saturated():
+    """Attention with scores so far apart that dP - D is what rounding leaves, where the rows are zero."""
+
+    def attention(q, k, v):
+        return tf.matmul(tf.nn.softmax(tf.matmul(q, k, transpose_b=True) / scalar_like(2, q)), v)
+
+    def backward(factor):
+        def gradient(op, u):
+            (q, k, v), y = op.inputs, op.outputs[0]
+            p = tf.nn.softmax(tf.matmul(q, k, transpose_b=True) / scalar_like(2, q))
+            lost = tf.reduce_sum(u * y, -1, keepdims=True)
+            s = p * (tf.matmul(u, v, transpose_b=True) - scalar_like(factor, u) * lost) / scalar_like(2, u)
+            return tf.matmul(s, k), tf.matmul(s, q, transpose_a=True), tf.matmul(p, u, transpose_a=True)
+
+        return gradient
+
+    for size, dtype in itertools.product((30, 100), ("bfloat16", "float16")):
+        wide = {"shape": [4, 4], "uniform": [-size, size], "dtype": dtype}
+        inputs = {"q": wide, "k": wide, "v": {"shape": [4, 3], "dtype": dtype}}
+        name = f"attention_{size}_{dtype}"
+        yield Row(name, attention, backward(1), inputs, "undecidable")
+        yield Row(f"{name}_half_lost", attention, backward(0.5), inputs, "wrong")
+
+
 ROWS = marked(
     (
         *together(),
+        *saturated(),
         *probed_sums(),
         *wrong(),
         *right(),
@@ -425,6 +450,7 @@ ROWS = marked(
         *sums("bfloat16", 300),
         *sums("float16", 300),
     ),
+    "attention_100_bfloat16",
     "bias_300",
     "exponential_by_itself_float32",
     "exponential_clipped_float32",

@@ -93,19 +93,17 @@ class RowsBounds:
             return np.asarray(self.matrix.magnitudes.pull(np.abs(self.upstream))[0])
 
     @cached_property
-    def rounding(self) -> Float:
-        """How much rounding may change the sum."""
+    def rounding(self) -> tuple[Float, npt.NDArray[np.bool_]]:
+        """How much rounding may change the sum, and where it cancels, so that measured rounding counts."""
         pulled, matrix = self.pulled, self.matrix
         with np.errstate(invalid="ignore", over="ignore"):
             rounding = rounding_slack(pulled.op, (pulled.output, self.input_index), self.upstream, matrix)[0]
-            if pulled.precision.is_half:
-                # It doesn't cancel. (In a sum of a thousand ones, bfloat16 stops at 256.)
-                adds_up = (self.total != 0) & (np.abs(self.total) >= (1 - KNOWN) * self.size)
-                # One term, or a few, may themselves be remainders.
-                terms = matrix.magnitudes.pull(np.ones(self.upstream.shape))[0]
-                adds_up &= terms >= MANY * largest_finite(matrix.values)
-                rounding = np.where(adds_up, np.minimum(rounding, _MOST_ROUNDED * self.size), rounding)
-            return np.asarray(rounding)
+            # In half precision, a sum of terms that don't cancel. (Of 1,000 ones, bfloat16 stops at 256.)
+            adds_up = (self.total != 0) & (np.abs(self.total) >= (1 - KNOWN) * self.size)
+            # One term, or a few, may themselves be remainders.
+            terms = matrix.magnitudes.pull(np.ones(self.upstream.shape))[0]
+            adds_up &= (terms >= MANY * largest_finite(matrix.values)) & pulled.precision.is_half
+            return np.where(adds_up, np.minimum(rounding, _MOST_ROUNDED * self.size), rounding), ~adds_up
 
 
 @dataclass(frozen=True)
@@ -189,7 +187,7 @@ def find_narrowed(pulled: OutputVjp) -> str:
         if not is_half and same.any():
             size[_lost_of_sums(pulled, input_index) > KNOWN * change * size] = 0.0
         if size.any():
-            where = int(np.argmax(size))
+            where = np.argmax(size)
             return (
                 f"{pulled.label(input_index)} rounds its upstream to {words}: element {where} is "
                 f"{gradient[where]:.6e} for a random upstream, and the same, bit by bit, for that upstream "
@@ -223,7 +221,7 @@ def find_absorbed(pulled: OutputVjp) -> str:
         return ""
     formula = pulled.formula.op
     for input_index in set(pulled.input_indices) - pulled.matrices.keys():
-        element = int(np.argmax(np.nan_to_num(np.abs(pulled.first[input_index]), posinf=0.0)))
+        element = np.argmax(np.nan_to_num(np.abs(pulled.first[input_index]), posinf=0.0))
         point = packed_point(formula, input_index)
         ends = np.stack([point, point])
         step = FLOAT64.first_step * scales(point).step[element]
@@ -241,7 +239,7 @@ def find_absorbed(pulled: OutputVjp) -> str:
         upstream = pulled.precision.round(upstream)
         of_formula = pull_back(formula, output, upstream[None])[input_index]
         expected = 0.0 if of_formula is None else float(of_formula[0][element])
-        actual = float(pulled.pull(upstream)[input_index][element])
+        actual = pulled.pull(upstream)[input_index][element]
         adds_up = abs(expected) >= (1 - KNOWN) * float(np.abs(upstream) @ np.abs(slopes))
         if adds_up and abs(actual - expected) > _MOST_ROUNDED * abs(expected):
             return (
@@ -258,7 +256,7 @@ def _telling_elements(pulled: OutputVjp, input_index: int, gradient: Float) -> n
     The formula shows that in half precision the large elements are no remainders of terms that cancel.
     """
     size = np.where(np.isfinite(gradient), np.abs(gradient), 0.0)
-    largest = float(np.max(size, initial=0.0))
+    largest = np.max(size, initial=0.0)
     if largest <= pulled.flushed_size(input_index) / KNOWN:
         return np.zeros(gradient.shape, bool)
     return np.asarray(size >= (0.5 if pulled.precision.is_half else OWN_ORDER) * largest)
@@ -281,25 +279,22 @@ def compare(
         don't count: the pair's own verdict covers them. Nor do overflows for an upstream above 1 or near
         the end of the dtype's range, which have nothing to do with linearity.
     """
-    terms, precision = expected.terms, pulled.precision
-    weight = float(np.sum(np.abs(flow.upstream))) if expected.bounds is not None else 0.0
+    terms, bounds, precision = expected.terms, expected.bounds, pulled.precision
+    weight = float(np.abs(flow.upstream).sum()) if bounds is not None else 0.0
     weight += sum(abs(factor) for factor, _ in terms)
     flushed = pulled.flushed_size(input_index) * (1.0 + weight)
     slack = flushed + (pulled.case.judging.tolerance.atol or 0.0) * max(weight, 1.0)
-    is_multiple = expected.bounds is None and len(terms) == 1
+    is_multiple = bounds is None and len(terms) == 1
     largest = max(abs(factor) * largest_finite(term) for factor, term in terms)
     if is_multiple:
         # A gradient may take the upstream's logarithm, whose rounding grows with it.
         slack += abs(math.log(abs(terms[0][0]))) * precision.unit_roundoff * largest
     if flushed < KNOWN * largest:
         pulled.resolved.add(input_index)
-    is_measurable = not precision.is_half
-    if not is_measurable and not is_multiple and expected.bounds is None:
-        # float16 and bfloat16 have too few bits to measure what a vjp loses if it cancels inside.
+    if precision.is_half and not is_multiple and bounds is None:
+        # float16 and bfloat16 have few bits: what is measured may be less than what a vjp loses that cancels.
         slack += KNOWN * largest
-    may_overflow = flow.size > 1 or largest > precision.largest / 2**10
     rtol = _allowed_share(pulled, is_multiple=is_multiple)
-    bounds = expected.bounds
     for chunk in chunks(gradient.size):
         with np.errstate(invalid="ignore", over="ignore"):
             total = np.asarray(sum(factor * term[chunk] for factor, term in terms))
@@ -310,15 +305,17 @@ def compare(
             size = sum(abs(factor) * np.abs(term[chunk]) for factor, term in terms)
             allowed = rtol * (size if bounds is None else bounds.size[chunk]) + slack
             right = (error <= allowed) | ~np.isfinite(total)
-            right |= ~np.isfinite(gradient[chunk]) & may_overflow
+            if flow.size > 1 or largest > precision.largest / 2**10:
+                right |= ~np.isfinite(gradient[chunk])
+            # Twice, for upstreams whose sums cancel less than those of random ones.
+            share = np.asarray(2 * BOUND_PER_SIGMA * (expected.weight * flow.size / pulled.shift))
             if not right.all() and bounds is not None:
-                allowed = allowed + bounds.rounding[chunk]
+                rounding, cancels = bounds.rounding
+                allowed, share = allowed + rounding[chunk], share * cancels[chunk]
                 right |= error <= allowed
-            if not right.all() and is_measurable:
-                # Twice, for upstreams whose sums cancel less than those of random ones.
-                share = 2 * BOUND_PER_SIGMA * (expected.weight * flow.size / pulled.shift)
-                roundings = _measure_rounding([pulled, *expected.others], input_index)
-                mark_explained(right, error, allowed, (share * lost[chunk] for lost in roundings))
+            if not right.all():
+                measured = _measure_rounding([pulled, *expected.others], input_index)
+                mark_explained(right, error, allowed, (share * lost[chunk] for lost in measured))
         if not right.all():
             where = int(np.argmin(right))
             return Deviation(chunk.start + where, float(gradient[chunk][where]), float(total[where]))
@@ -364,16 +361,16 @@ def find_change(pulled: OutputVjp, input_index: int, repeated: Float) -> Deviati
     Measured rounding isn't allowed for here: a gradient that draws random numbers would pass as rounded.
     """
     first, matrix = pulled.first[input_index], pulled.matrices.get(input_index)
-    unit = pulled.precision.unit_roundoff
     if np.array_equal(first, repeated, equal_nan=True):  # what rounding may change takes longer to find
         return None
     if matrix is not None:
         with np.errstate(invalid="ignore", over="ignore"):
             slack = rounding_slack(pulled.op, (pulled.output, input_index), pulled.base[None], matrix)[0]
     else:
-        largest = largest_finite(first)
         slack = np.broadcast_to(
-            min(ROUNDINGS_OF_A_RUN * unit, 0.25) * largest + pulled.flushed_size(input_index), first.shape
+            min(ROUNDINGS_OF_A_RUN * pulled.precision.unit_roundoff, 0.25) * largest_finite(first)
+            + pulled.flushed_size(input_index),
+            first.shape,
         )
     for chunk in chunks(first.size):
         allowed = slack[chunk] + pulled.case.judging.nondeterminism
@@ -402,12 +399,11 @@ def find_difference(
     output, input_index = pair
     vjp, other_vjp = (OutputVjp(case, form, output, (input_index,), {}) for form in (op, other_op))
     first, second = vjp.first[input_index], other_vjp.first[input_index]
-    is_half = vjp.precision.is_half
-    largest = max(largest_finite(first), largest_finite(second))
-    allowed = case.judging.nondeterminism + rtol * largest + vjp.flushed_size(input_index)
+    allowed = rtol * max(largest_finite(first), largest_finite(second))
+    allowed += case.judging.nondeterminism + vjp.flushed_size(input_index)
     for chunk in chunks(first.size):
         right = agree(first[chunk], second[chunk], allowed)
-        if not right.all() and not is_half:
+        if not right.all() and not vjp.precision.is_half:
             with np.errstate(invalid="ignore"):
                 difference = np.abs(first[chunk] - second[chunk])
                 # Twice, as in `compare`.

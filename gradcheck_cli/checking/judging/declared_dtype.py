@@ -40,7 +40,7 @@ from gradcheck_cli.numerics.precision import coarsest, place_of_largest
 from gradcheck_cli.numerics.probes import follow
 from gradcheck_cli.numerics.problem import typical_size
 from gradcheck_cli.numerics.sampling import chunks
-from gradcheck_cli.numerics.shared_limits import BOUND_PER_SIGMA, CHEAP
+from gradcheck_cli.numerics.shared_limits import BOUND_PER_SIGMA, CHEAP, KNOWN
 
 # A declared dtype that contradicts even its own differences has a fault, not just a loss of digits, once the
 # error is two per cent of the value: float32 differences themselves are wrong by about one
@@ -141,12 +141,14 @@ def _compare_elements(pair: Pair, matrix: Jacobian | None, formula: PairSample) 
         if not _find_far(matrix.values, formula.analytic, beyond).any():  # only a loss of digits
             return None
         again = judge_pairs({own.key: own}, {own.key: matrix})[own.key]
-        # Rounding of its own is no excuse: what the formula has in float64, the declared dtype has lost.
-        wrong = (again.verdict == Verdict.MISMATCH) | (again.reason == Reason.ROUNDING)
+        # Rounding of its own is no excuse where differences are sure: what the formula has in float64, the
+        # declared dtype has lost.
+        is_sure = again.uncertainty <= KNOWN * np.fmax(np.abs(again.analytic), np.abs(again.numeric))
+        wrong = (again.verdict == Verdict.MISMATCH) | (again.reason == Reason.ROUNDING) & is_sure
         gross = _find_far(again.analytic, again.numeric, wrong & beyond)
-        again = again.settle(gross, Verdict.MISMATCH, Rule.DECLARED)
-        is_fault = gross.any() and not _is_of_neighbours(pair, matrix.values, formula, gross)
-        return again if is_fault else None
+        if not gross.any() or _is_of_neighbours(pair, matrix.values, formula, gross):
+            return None
+        return again.settle(gross, Verdict.MISMATCH, Rule.DECLARED)
 
     return _Loss(pair, _word_warning(pair, matrix.values, formula, beyond), judge_again)
 

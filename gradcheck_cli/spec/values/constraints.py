@@ -181,13 +181,6 @@ def shape_of(value: object) -> tuple[int, ...] | None:
     return None if shapes or first is None else (len(value), *first)
 
 
-def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
-    """Tell whether an array of one shape broadcasts to exactly the other."""
-    if len(shape) > len(to):
-        return False
-    return all(size in (1, wanted) for size, wanted in zip(reversed(shape), reversed(to), strict=False))
-
-
 def leaves(value: object, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], object]]:
     """Yield every scalar of nested lists with its indices."""
     if isinstance(value, (list, tuple)):
@@ -253,7 +246,9 @@ class LiteralChecks:
             self.node.add("must have rows of equal length, but got a ragged list", "value")
             return shape
         self.check_leaves(value, "value")
-        if shape is not None and not broadcasts(value_shape, shape):
+        pairs = zip(reversed(value_shape), reversed(shape or ()), strict=False)
+        fits = len(value_shape) <= len(shape or ()) and all(size in (1, wanted) for size, wanted in pairs)
+        if shape is not None and not fits:
             self.node.add(
                 f"must broadcast to the shape {show(shape)}, but got values of shape {show(value_shape)}. "
                 "Change one of them",

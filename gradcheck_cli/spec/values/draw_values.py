@@ -68,15 +68,11 @@ def draw(case: Case, tensor: InputSpec, sample: int) -> Array:
     if tensor.source.kind == "file":
         return _read_file(case, tensor)
     few = few_values(tensor)
-    if few and sample:
-        return _next_value(_draw_sample(case, tensor, 0), np.array(_convert(tensor, list(few))), sample)
+    if few and sample:  # each element moves on through the values from its first one
+        values = np.array(_convert(tensor, list(few)))
+        which = np.argmax(_draw_sample(case, tensor, 0)[..., np.newaxis] == values, axis=-1)
+        return np.asarray(values[(which + sample) % len(values)])
     return _draw_sample(case, tensor, sample)
-
-
-def _next_value(first: Array, values: Array, sample: int) -> Array:
-    """Return the value of a later sample: each element moves on through `values` from its first one."""
-    which = np.argmax(first[..., np.newaxis] == values, axis=-1)
-    return np.asarray(values[(which + sample) % len(values)])
 
 
 def _draw_sample(case: Case, tensor: InputSpec, sample: int) -> Array:
@@ -85,8 +81,8 @@ def _draw_sample(case: Case, tensor: InputSpec, sample: int) -> Array:
     if tensor.source.kind == "places":
         return draw_places(rng, tensor.source.arguments, tensor.shape)
     imaginary = stream(case, tensor, sample, "imaginary") if kind == "complex" else rng
-    if kind == "bool":
-        drawn = _draw_booleans(tensor, rng)
+    if kind == "bool" and tensor.source.kind != "choice":
+        drawn: Array = rng.random(tensor.shape) < float(str(tensor.source.arguments.get("probability", 0.5)))
     elif sample % 2 and kind in {"float", "complex"} and math.prod(tensor.shape) <= FEW_ELEMENTS:
         before = stream(case, tensor, sample - 1, "real")
         other = stream(case, tensor, sample - 1, "imaginary") if kind == "complex" else before
@@ -155,14 +151,6 @@ def _read_file(case: Case, tensor: InputSpec) -> Array:
     if tensor.symmetric and not np.array_equal(wide, mirror(wide), equal_nan=True):
         raise _error(tensor, "file must hold a symmetric matrix (Hermitian, where it is complex)")
     return wide
-
-
-def _draw_booleans(tensor: InputSpec, rng: np.random.Generator) -> Array:
-    if tensor.source.kind == "choice":
-        values: tuple[bool, ...] = tensor.source.arguments["values"]  # type: ignore[assignment]
-        return pick(rng, values, math.prod(tensor.shape))
-    probability = float(str(tensor.source.arguments.get("probability", 0.5)))
-    return rng.random(tensor.shape) < probability
 
 
 def _draw_elements(
