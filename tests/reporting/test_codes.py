@@ -77,9 +77,7 @@ def pair(status, **found):
 def test_pairs_and_checks_are_told_apart():
     assert codes.code_for(pair(Status.PASSED)) is None
     assert str(codes.code_for(pair(Status.MISMATCHED))) == "GC101 value"
-    assert (
-        str(codes.code_for(pair(Status.MISMATCHED, mismatch="nonfinite and value"))) == "GC104 nonfinite"
-    )
+    assert str(codes.code_for(pair(Status.MISMATCHED, mismatch="nonfinite and value"))) == "GC104 nonfinite"
     assert str(codes.code_for(pair(Status.EXPECTED_MISMATCH, mismatch="none"))) == "GC103 none"
     assert str(codes.code_for(pair(Status.INCONCLUSIVE))) == "GC200 undecided"
     assert str(codes.code_for(pair(Status.INCONCLUSIVE, undecided="jump"))) == "GC211 jump"

@@ -70,9 +70,7 @@ def test_the_folder_goes_along_and_what_its_code_imports_from_elsewhere(project,
     ]
     assert names_in(Path(f"{root}{project}")) == there
     assert Path(f"{root}{tmp_path}/far.npy").is_file()
-    assert (
-        Path(f"{root}{project}") / "specs/notes.bin"
-    ).read_text() == "read by ops.py itself\n"
+    assert (Path(f"{root}{project}") / "specs/notes.bin").read_text() == "read by ops.py itself\n"
 
 
 @pytest.mark.usefixtures("project")
