@@ -318,10 +318,13 @@ class _Search:
         half = self._draw_ends(DIRECTIONS)
         self.ends = np.concatenate([half, -half])
         pieces = near.find_pieces(self.ends, self.directions, self.claims.rows)
+        seems_outside = self.is_tie.copy()
         for turn in range(ROUNDS):
             towards = self._place_rows(pieces)
-            # Rows that are undecided for lack of points get more of them.
-            patience = np.where((self.place == Place.UNKNOWN) & self.is_tie, 2 * PATTERN, PATTERN)
+            # Rows that are undecided for lack of points get more of them. So do those outside: of many pieces
+            # one may be missing. Only a hull that holds them shows that; a cone's never ends.
+            seems_outside |= (self.place == Place.OUTSIDE) & (self.stale >= PATTERN)
+            patience = np.where(self.is_tie, 2 * PATTERN, PATTERN)
             rows = np.flatnonzero((self.place != Place.INSIDE) & (self.stale < patience))
             if not rows.size or near.evaluations * max(near.point.size, near.unit.size) > BUDGET:
                 break
@@ -330,6 +333,7 @@ class _Search:
                 ends.append(self._find_matching(rows))
             pieces = pieces.join(near.find_pieces(np.concatenate(ends), self.directions, self.claims.rows))
         self.place[(self.place == Place.OUTSIDE) & (self.stale < PATTERN)] = Place.UNKNOWN
+        self.place[(self.place == Place.UNKNOWN) & seems_outside] = Place.OUTSIDE
         is_smooth = self.is_known & ~self.is_tie
         self.place[is_smooth] = Place.SMOOTH
         return Placement(self.place, self.lack, self.error_bound, self.is_tie)

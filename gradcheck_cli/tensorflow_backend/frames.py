@@ -29,6 +29,9 @@ OWN_ERRORS = (CaseFailedError, CaseSkippedError, GradientFormError, KeyboardInte
 Frame = TypeVar("Frame")
 
 
+_END = 20  # lines of a long stack that are shown at either end
+
+
 def _frame_lines(filename: str, line: int, function: str, code: str) -> list[str]:
     lines = [f"{short_path(filename)}:{line}: in {function}"]
     if code:
@@ -37,7 +40,7 @@ def _frame_lines(filename: str, line: int, function: str, code: str) -> list[str
 
 
 def user_frames(error: BaseException) -> tuple[str, ...]:
-    """Return the user's own frames of an exception, outermost first, two lines per frame.
+    """Return the user's own frames of an exception, outermost first, two lines per frame; the ends of many.
 
     AutoGraph runs generated code; where it converted a function, its map back to the source is used.
     """
@@ -58,6 +61,8 @@ def user_frames(error: BaseException) -> tuple[str, ...]:
             entry = _frame_lines(filename, line, function or "<lambda>", code)
             if entry[0] not in seen:
                 lines += entry
+    if len(lines) > 2 * _END:
+        lines[_END:-_END] = [f"... ({len(lines) - 2 * _END} more lines, as of a function that calls itself)"]
     return tuple(lines)
 
 

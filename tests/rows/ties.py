@@ -177,6 +177,15 @@ def _permutation(order):
     return [[float(column == at) for column in range(len(order))] for at in order]
 
 
+def _slope_of_sorted_halves(x):
+    """Return a slope of the distance of the sorted halves, by the order that sorts them."""
+    places = [tf.argsort(x[:5]), 5 + tf.argsort(x[5:])]
+    sign = tf.sign(tf.gather(x, places[0]) - tf.gather(x, places[1])) / 5
+    return tf.tensor_scatter_nd_add(
+        tf.zeros_like(x), tf.concat(places, 0)[:, None], tf.concat([sign, -sign], 0)
+    )
+
+
 def _of_sorts():
     three, all_equal = [0.0, 0.0, 0.0, 1.0], [0.5] * 6
     for name, forward in (
@@ -217,6 +226,14 @@ def _of_sorts():
         lambda x, w: tf.sin(tf.sort(x)) * w,
         None,
         {"x": _tensor([0.2, 0.2, 0.2, 0.2, -1.0]), "w": {"shape": [5]}},
+        "right",
+    )
+    # Three and four equal numbers, and three of the other half: one piece of many is narrow.
+    yield Row(
+        "distance of sorted halves",
+        lambda x: tf.reduce_mean(tf.abs(tf.sort(x[:5]) - tf.sort(x[5:]))),
+        lambda op, u: u * _slope_of_sorted_halves(op.inputs[0]),
+        {"x": _tensor([-4, 4, -4, -4, 0.3, 4, -4, 4, 0.5, -0.7], **_STAYS)},
         "right",
     )
     yield Row(
