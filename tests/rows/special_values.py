@@ -36,6 +36,25 @@ def apart(u, x, guard):
     return slope, -slope
 
 
+BALL = {"shape": [2, 3], "uniform": [-0.5, 0.5]}
+
+
+def ball(x, y):
+    """Return the cosh of distances in the Poincare ball, and what both points' gradients of it share."""
+    rooms = [1 - total(each * each, 1) for each in (x, y)]
+    apart = 2 * total((x - y) ** 2, 1) / (rooms[0] * rooms[1])
+    return 1 + apart, [2 * apart / room for room in rooms], 4 / (rooms[0] * rooms[1])
+
+
+def ball_gradient(u, x, y, factor):
+    cosh, of_rooms, of_difference = ball(x, y)
+    slope = u / sqrt(cosh * cosh - 1)
+    return tuple(
+        slope[:, None] * (of_room[:, None] * own + factor * of_difference[:, None] * (own - other))
+        for own, other, of_room in ((x, y, of_rooms[0]), (y, x, of_rooms[1]))
+    )
+
+
 def least_squares(a, b):
     q, r = tf.linalg.qr(a)
     return tf.linalg.triangular_solve(r, tf.matmul(q, b, transpose_a=True), lower=False)
@@ -119,6 +138,9 @@ deviation (x=[2, 4]) = tf.math.reduce_std(x, 1)
 least_squares (a=[5, 3], b=[5, 2]) = least_squares(a, b)
     right: least_squares_gradient(u, a, b, 1)
     wrong_for_rows_of_one_sign: least_squares_gradient(u, a, b, 1 + 0.1 * within(0, tf.reduce_min(a[0]), 9))
+ball (x=BALL, y=BALL) = tf.acosh(ball(x, y)[0])
+    right: ball_gradient(u, x, y, 1)
+    wrong_in_one_corner: ball_gradient(u, x, y, 1 + 0.1 * within(0, tf.reduce_min(x), 1))
 surprise (p={'shape': [4], 'probabilities': True}) = -total(ln(p))
     right: -u / (p + 1e-12)
     wrong_guard: -u / (p + 1e-4)

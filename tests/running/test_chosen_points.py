@@ -79,14 +79,13 @@ def test_what_a_forward_rounds_to_zero_is_no_fault():
         return check(load_mapping(spec)[0])
 
     far, at_samples = found({"shape": [2], "value": [-9.0, -25.0]}), found({"shape": [2]})
-    assert [pair.status for pair in far.pairs] == [Status.MISMATCHED]
+    assert [pair.status for pair in far.pairs] == [Status.INCONCLUSIVE]  # the 1 inside hides the slope
     assert at_samples.pairs[0].status is Status.PASSED
-    assert wrong_pairs(far, at_samples) == {}
     # The first output is on a stair of hidden terms, and off by less than can matter.
     on_a_stair = found({"shape": [2], "value": [-7.100776857726395, -19.13929730708208]})
     assert [pair.status for pair in on_a_stair.pairs] == [Status.MISMATCHED]
     assert wrong_pairs(on_a_stair, at_samples) == {}
-    assert wrong_pairs(far, far).keys() == {"dy/dx"}  # the samples are as small
+    assert wrong_pairs(on_a_stair, on_a_stair).keys() == {"dy/dx"}  # the samples are as small
 
 
 def test_inputs_that_can_not_be_chosen_are_drawn_anew():

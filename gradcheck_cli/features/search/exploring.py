@@ -240,11 +240,12 @@ class Exploration:
         """
         case, point = self.opener.case, dict(enumerate(self.base))
         own = [pair for pair in self.findings.pairs if pair.order == self.order and pair.label in self.labels]
-        if self.of is not None or case.code.given is not None or all(map(self.is_of_tensorflow, own)):
-            return
+        is_asked = self.of is None and case.code.given is None
         for index, tensor in enumerate(case.tensors):
-            value = None if self.wrong else rearrange(case, tensor)
-            if value is not None and self.judge(({**point, index: value}, frozenset(), False)):
+            value = rearrange(case, tensor) if is_asked and self.wrong is None else None
+            if value is None or all(map(self.is_of_tensorflow, own)):
+                continue
+            if self.judge(({**point, index: value}, frozenset(), False)):
                 self.wrong = self.wrong and replace(
                     self.wrong,
                     question=f"If {tensor.name} can be so, that is a fault. If not, say so: "

@@ -359,7 +359,9 @@ def is_smooth(op: Operation, points: Mapping[int, Array], free: FreeInputs) -> A
     smooth = np.ones(len(vectors), bool)
     for way in range(_DIRECTIONS):
         ways = np.full(len(vectors), way)
-        moves = _draw_moves(vectors, free.spreads, np.random.default_rng(way), ways)
+        generator = np.random.default_rng(way)
+        # Not all as far: equal values that move alike stay equal.
+        moves = _draw_moves(vectors, free.spreads, generator, ways) * generator.uniform(0.5, 1, vectors.shape)
         regular = _are_regular(op, points, free, STEP * moves)
         for step in () if all(own.all() for own in regular) else _TINY_STEPS:
             tiny = _are_regular(op, points, free, step * moves, must_change=True)
@@ -375,11 +377,13 @@ def _are_regular(
     """Return for each output whether it is regular along some moves, (B, *shape); see `_is_regular`."""
     vectors = free.pack(points)
     moves = np.where(free.clip(vectors + moves) == vectors + moves, moves, -moves)
-    # At the end of a range, the function is looked at from there on.
+    # At the end of a range, two moves from there on must add up: those of a distance of equal vectors don't.
     is_end = (free.clip(vectors - moves) != vectors - moves).any(axis=1, keepdims=True)
+    share = is_end * np.random.default_rng(0).uniform(0, 1, moves.shape)
+    parts = [share * moves, (is_end - share) * moves, moves, (is_end - 1) * moves]
     long, short = (
-        [op.evaluate(free.unpack(vectors + (is_end + way) * size, points)) for way in (0, 1, -1)]
-        for size in (moves, moves / FINER)
+        [op.evaluate(free.unpack(vectors + part / shorter, points)) for part in parts]
+        for shorter in (1, FINER)
     )
     with np.errstate(all="ignore"):
         return [
@@ -391,16 +395,14 @@ def _are_regular(
 
 
 def _is_regular(long: Sequence[Array], short: Sequence[Array], *, must_change: bool) -> Array:
-    """Whether values at, ahead of and behind a point are those of a smooth function, for two steps."""
+    """Whether values between (twice), ahead and behind are those of a smooth function, for two steps."""
     noise = _ROUNDINGS * sum(np.abs(value) for value in long)
-    bends, changes = (
-        [np.abs(ahead + sign * behind - (1 + sign) * here) for here, ahead, behind in (long, short)]
-        for sign in (1, -1)
-    )
+    bends = [np.abs(ahead + behind - here - there) for here, there, ahead, behind in (long, short)]
+    changes = [np.abs(ahead - behind) for _, _, ahead, behind in (long, short)]
     return np.asarray(
         (bends[1] <= bends[0] / FINER**_SMOOTH + noise)
         & (FINER * changes[1] <= (1 + _GROWS) * changes[0] + FINER * noise)
-        & ((np.abs(long[1] - long[0]) > noise) | (not must_change))
+        & ((np.abs(long[2] - long[0]) > noise) | (not must_change))
     )
 
 
