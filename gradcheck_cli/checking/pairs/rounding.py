@@ -203,7 +203,8 @@ def _measure_slopes(
 
         def slopes(form: Operation, own: npt.NDArray[np.intp], stack: Array) -> Float:
             values = pack(form.evaluate({input_index: stack})[output], op.outputs[output])[:, rows[:, 0]]
-            return np.asarray((values[: own.size] - values[own.size :]).T / (2 * steps[columns[:, own]]))
+            with np.errstate(invalid="ignore", over="ignore"):
+                return np.asarray((values[: own.size] - values[own.size :]).T / (2 * steps[columns[:, own]]))
 
         base = slopes(op, own, stack)
         for form in forms:
