@@ -318,11 +318,11 @@ class _Search:
         half = self._draw_ends(DIRECTIONS)
         self.ends = np.concatenate([half, -half])
         pieces = near.find_pieces(self.ends, self.directions, self.claims.rows)
-        seems_outside = self.is_tie.copy()
+        seems_outside = np.zeros_like(self.is_tie)
         for turn in range(ROUNDS):
             towards = self._place_rows(pieces)
             # Rows that are undecided for lack of points get more of them. So do those outside: of many pieces
-            # one may be missing. Only a hull that holds them shows that; a cone's never ends.
+            # one may be missing. They stay outside unless a later hull holds them.
             seems_outside |= (self.place == Place.OUTSIDE) & (self.stale >= PATTERN)
             patience = np.where(self.is_tie, 2 * PATTERN, PATTERN)
             rows = np.flatnonzero((self.place != Place.INSIDE) & (self.stale < patience))

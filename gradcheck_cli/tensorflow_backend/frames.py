@@ -28,7 +28,6 @@ OWN_ERRORS = (CaseFailedError, CaseSkippedError, GradientFormError, KeyboardInte
 
 Frame = TypeVar("Frame")
 
-
 _END = 20  # lines of a long stack that are shown at either end
 
 

@@ -81,7 +81,10 @@ def are_at_pole(pairs: Mapping[str, PairResult], at_samples: Findings) -> bool:
 
 
 def _counted(label: str, at_samples: Findings) -> tuple[float, float]:
-    """Return between which sizes a slope counts: beside a larger one, those at the sample points don't."""
+    """Return the least and the largest size of a slope that counts, by those at the sample points.
+
+    Beside a larger one, the slopes at the sample points wouldn't count themselves.
+    """
     judged = at_samples.judged.get(label)
     if judged is None:
         return _UNDERFLOWS, np.inf

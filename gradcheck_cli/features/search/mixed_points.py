@@ -37,7 +37,6 @@ _FAR, _NEAR = 30.0, 6.0
 # far are as good as stated: one of 16,000 normal values lies beyond. Farther out, it is a question.
 _STATED = 4.0
 _OF_STRUCTURE = 0.1  # how far a component of a structure, such as a probability, is moved at most
-
 FIRST = 1_000  # above any requested number of samples: indices of points that the spec didn't ask for
 _DRAWN = 16  # points of a batch that are drawn, of few points a quarter; the others are made from them
 _NAMED = 3  # special facts, in a message

@@ -240,8 +240,8 @@ def suspect(
         looked: upstreams and gradients at the points.
         free: the inputs that move.
         generator: draws the directions.
-        is_large: whether even that is far enough to meet one of many kinks. A third step, which hardly
-            is, counts as well then, where the function looks smooth.
+        is_large: whether there are so many kinks that even the shorter step meets one. Then a third,
+            shorter still, counts as well where the function looks smooth along it.
     """
     vectors, ways = free.pack(looked.points), np.arange(len(looked.is_finite))
     seen = _compare(op, looked, free, STEP * _draw_moves(vectors, free.spreads, generator, ways))
@@ -395,7 +395,7 @@ def _are_regular(
 
 
 def _is_regular(long: Sequence[Array], short: Sequence[Array], *, must_change: bool) -> Array:
-    """Whether values between (twice), ahead and behind are those of a smooth function, for two steps."""
+    """Whether values are those of a smooth function, for two steps: two between, one ahead, one behind."""
     noise = _ROUNDINGS * sum(np.abs(value) for value in long)
     bends = [np.abs(ahead + behind - here - there) for here, there, ahead, behind in (long, short)]
     changes = [np.abs(ahead - behind) for _, _, ahead, behind in (long, short)]
