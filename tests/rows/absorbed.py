@@ -4,6 +4,8 @@
 but what is added afterwards, and says so exactly.
 """
 
+import itertools
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -326,6 +328,28 @@ _FLAT = {"zero": lambda x: 0 * x, "relu below zero": lambda x: np.maximum(-x, 0)
 _SMALL = {"float64": (1e-40, 1e-30, 1e-20, 1e-17, 1e-16), "float32": (1e-20, 1e-12, 1e-8, 5e-8)}
 
 
+def _gelu(x):
+    """Return the gelu as NumPy code writes it: far out, 1 + erf(x) has few digits, and its treads slope."""
+    return x * (0.5 + 0.5 * np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2)))
+
+
+def _slope_of_gelu(factor, x):
+    density = tf.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+    return factor * (tf.math.erfc(-x / math.sqrt(2)) / 2 + x * density)
+
+
+def _slope_of_hyperbola(factor, x):
+    root = tf.sqrt(x * x - 1)
+    return -factor / (root * (x + root))
+
+
+# Where x itself is what cancels, or a 1 of which treads are seen: forward, slope, values.
+_FAR_OUT = {
+    "gelu": (_gelu, _slope_of_gelu, (-7.3, -7.6, -8.0, -8.2)),
+    "hyperbola": (lambda x: x - np.sqrt(np.abs(x * x - 1)), _slope_of_hyperbola, (1e6, 2.45e8, 3e10)),
+}
+
+
 def _in_numpy(forward, derivative):
     @tf.custom_gradient
     def call(x):
@@ -349,6 +373,10 @@ def _unseen():
     for name, truth, factor in (("bell", "undecidable", 1), ("bell, times 1e30", "wrong", 1e30)):
         call = _in_numpy(_log_of_bell, partial(_slope_of_bell, factor))
         yield Row(f"{name} far out", call, None, {"x": {"value": [6.0, 9.9]}}, truth)
+    for name, (forward, slope, values) in _FAR_OUT.items():
+        for value, (truth, factor) in itertools.product(values, (("undecidable", 1), ("wrong", 1e30))):
+            call, own = _in_numpy(forward, partial(slope, factor)), f"{name} in NumPy at {value:g}"
+            yield Row(f"{own} times {factor:g}", call, None, {"x": {"value": [value, 1.5]}}, truth)
     inputs = {"x": {"value": [1e-30, 1e-16], "dtype": "float64"}}
     yield Row("erfinv near zero", tf.math.erfinv, None, inputs, "undecidable")
 

@@ -164,7 +164,7 @@ def absorbed_slope(size: Float, unit: Float, step_scale: Float) -> Float:
 
 @dataclass(frozen=True)
 class Tread(PerElement):
-    """(e,) each: a slope, a bound on the error of a value, and the steps between which f leaves the slope.
+    """(e,) each: a slope, values' relative noise, and the steps between which f leaves the slope.
 
     `is_bent` says for which elements f leaves its tangent before that.
     """
@@ -187,7 +187,7 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
     Returns:
         The stairs that were found.
     """
-    sampler, slope, noise = problem.sampler, tread.slope, tread.noise
+    sampler, slope, noise, terms = problem.sampler, tread.slope, tread.noise, problem.size_of_terms
     hidden, heights = np.zeros(slope.shape), np.zeros(slope.shape)
     top, bottom = np.zeros(slope.shape), np.zeros(slope.shape)  # of the sum of the risers
     climbs = [_Climb.empty(slope.size), _Climb.empty(slope.size)]
@@ -202,13 +202,15 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
             base = batch.base[row]
             with np.errstate(all="ignore"):
                 rest = values - base - sign * slope[which] * step
+                # Of the values here: farther away, f may be larger by any factor.
+                size = np.fmax(np.where(np.isfinite(values), np.abs(values), 0.0).max(axis=0), terms[row])
                 rise = np.abs(np.diff(rest, axis=0))
                 change = _unusual_increments(rest, tread.is_bent[which])
                 moved = np.abs(change)
                 height = moved.max(axis=0)
                 # A flat part is a tread itself: the root of what cancels has few others that are as wide.
                 has_treads = _has_treads(moved, height) | (slope[which] == 0)
-                is_stair = (height > 8 * noise[which]) & has_treads
+                is_stair = (height > 8 * noise[which] * size) & has_treads
                 is_stair &= np.isfinite(height)
                 is_stair[is_stair] = _are_jumps(
                     sampler,

@@ -320,11 +320,16 @@ def confirm(
     rows, resolution, verdict = sampled.rows, refined.resolution, refined.verdict
     fails = verdict == Verdict.MISMATCH
     size = np.fmax(problem.size_of_terms[rows], resolution.value)
-    # Where a function is 0 wherever one looks, as log(1 + exp(-x^2)) far out, a 1 inside may hide a slope.
-    scale, inside = problem.step_scale[sampled.columns], np.where(size == 0, 1.0, size)
-    absorbed = absorbed_slope(inside, problem.unit[rows], np.where(size == 0, np.maximum(scale, 1.0), scale))
+    # A function that is level at 0, as log(1 + exp(-x^2)) or x - sqrt(x^2 - 1) far out, may be what is left
+    # of larger terms: rounding of a 1 inside, or of x, may hide a slope, or let the value jump to and fro.
+    x, scale = np.abs(problem.sampler.point[sampled.columns]), problem.step_scale[sampled.columns]
+    is_zero = (problem.size_of_terms[rows] == 0) & (resolution.slope == 0) & (resolution.uncertainty == 0)
+    is_zero |= size == 0
+    of_terms = absorbed_slope(np.fmax(x, 1), problem.unit[rows], np.fmax(scale, 1))
+    absorbed = np.where(is_zero, of_terms, absorbed_slope(size, problem.unit[rows], scale))
+    is_level = resolution.is_flat | is_zero
     with np.errstate(invalid="ignore"):
-        is_hidden = np.asarray(fails & resolution.is_flat & (np.abs(analytic) <= absorbed))
+        is_hidden = np.asarray(fails & is_level & (np.abs(analytic) <= absorbed))
     # A tread is straight. So a straight function may be on one; if its verdict is a pass, only where that
     # rests on its being flat, or on steps close to the point.
     passes = verdict == Verdict.PASS
@@ -332,8 +337,7 @@ def confirm(
     unseen = np.flatnonzero((fails | on_trust) & (resolution.departure.edge == Edge.NONE))
     departure = _look_further(problem, sampled, unseen, resolution, fails & resolution.is_flat)
     bias = resolution.bias.copy()
-    with np.errstate(all="ignore"):
-        noise = np.maximum(OF_A_VALUE * problem.unit[rows], resolution.noise) * size
+    noise = np.maximum(OF_A_VALUE * problem.unit[rows], resolution.noise)
     claims = _Claims(fails, refined.allowed, analytic)
     on_zero = on_trust & resolution.is_flat & (departure.high > 0)
     is_abrupt = (departure.edge == Edge.ABRUPT) & (fails | passes)
