@@ -55,6 +55,18 @@ def ball_gradient(u, x, y, factor):
     )
 
 
+def direction(p, q):
+    """Return the two numbers whose angle is taken, bilinear in p and q."""
+    return total(p * q[0]), total(p * q[1])
+
+
+def direction_gradient(u, p, q, guard):
+    y, x = direction(p, q)
+    size = y * y + x * x
+    y, x = u * x / (size + guard), -u * y / (size + guard)
+    return y * q[0] + x * q[1], tf.stack([y * p, x * p])
+
+
 def least_squares(a, b):
     q, r = tf.linalg.qr(a)
     return tf.linalg.triangular_solve(r, tf.matmul(q, b, transpose_a=True), lower=False)
@@ -135,6 +147,10 @@ distance (x=[3, 2], y=[3, 2]) = tf.norm(x - y, axis=1)
 deviation (x=[2, 4]) = tf.math.reduce_std(x, 1)
     right: apart(u / 2, x - tf.reduce_mean(x, 1, keepdims=True), 1e-12)[0]
     wrong_guard: apart(u / 2, x - tf.reduce_mean(x, 1, keepdims=True), 1e-4)[0]
+direction (p=[4], q=[2, 4]) = tf.atan2(*direction(p, q))
+    right: direction_gradient(u, p, q, 0)
+    maybe_guard_of_squares: direction_gradient(u, p, q, 1e-12)
+    wrong_guard: direction_gradient(u, p, q, 1e-4)
 least_squares (a=[5, 3], b=[5, 2]) = least_squares(a, b)
     right: least_squares_gradient(u, a, b, 1)
     wrong_for_rows_of_one_sign: least_squares_gradient(u, a, b, 1 + 0.1 * within(0, tf.reduce_min(a[0]), 9))

@@ -184,7 +184,10 @@ def _hint_on_factor(pair: Pair) -> str:
         return ""
     factor = float(numeric @ pair.join(lambda view: view.analytic)) / size
     sizes = {
-        size: description for info in (pair.output, pair.input_info) for size, description in _sizes(info)
+        length: description
+        for info in (pair.output, pair.input_info)
+        for length, description in _sizes(info)
+        if length > 1
     }
     exact = _find_equal(factor, [1 / length for length in sizes])
     name = _name_factor(factor) if exact is None else str(Fraction(1, round(1 / exact)))

@@ -411,8 +411,9 @@ class Exploration:
         point, question = describe_point(case, self.base, arguments), self.wrong.question
         if not (question or self.is_search):
             question = self.mixed.describe_range(self.wrong.point)
-            if self.wrong.is_alone and not question:
-                question = self.mixed.describe_nearness(self.wrong.point, self.base)
+            question = question or self.mixed.describe_nearness(
+                self.wrong.point, self.base, is_alone=self.wrong.is_alone
+            )
         if question:
             share = max((pair.relative_error or 0.0 for pair in wrong.values()), default=0.0)
             off = f"off by {100 * share:.3g} %" if share else "wrong"

@@ -50,6 +50,8 @@ CLOSE = 1e-3  # spreads: two values that near may be at a tie as far as differen
 # rounding. One of a million draws lies so near. What is wrong nowhere else is a guard against a division by
 # zero: at this distance `x / (norm(x) + 1e-12)` is off by 1e-6.
 _NEAREST = 1e-6
+# Elements nearer to zero than this, in spreads, are seldom so at once: the decimal logarithm of the chance.
+_NEAR_ZERO, _LEAST_CHANCE = 0.01, -9.0
 
 
 @dataclass(frozen=True)
@@ -297,32 +299,35 @@ class MixedPoints:
             "a mismatch. If not, say how far it goes: then nobody looks beyond."
         )
 
-    def describe_nearness(self, point: Mapping[int, Array], base: Sequence[Array]) -> str:
+    def describe_nearness(self, point: Mapping[int, Array], base: Sequence[Array], *, is_alone: bool) -> str:
         """Ask whether an input comes as near to a special value, or to another element, as at a point.
 
-        Draws hardly do, since the gradient is wrong at this point alone. Nothing is asked where a spec states
-        the range, nor at a special value, unless others are tiny with it.
+        Draws hardly do if the gradient is wrong at this point alone, or if many elements must be near zero at
+        once. Nothing is asked where a spec states the range, nor at a special value, unless others are tiny
+        with it.
 
         Args:
             point: the values of all inputs.
             base: those at the sample point, which nothing is asked about.
+            is_alone: whether the gradient is right beside the point.
         """
-        at_special = self.describe_specials(point)
+        at_special, near, log_chance = self.describe_specials(point), "", 0.0
         for part in self.free.parts:
             space = Space({part.index: part.info})
-            values = space.pack_one(point)
-            is_chosen = ~self._are_special(values) & (
-                values != space.pack_one({part.index: base[part.index]})
-            )
-            if at_special:
-                is_chosen &= np.abs(values) < CLOSE * part.spread
-            if is_chosen.any() and not part.is_stated:
-                return (
-                    "It is right again beside this point: draws hardly come so near to a value as 0, or to "
-                    f"each other. If {part.info.name} does, give a case of its own such a `value`: then it "
-                    "is a mismatch. If not, keep it away from them (`away_from: [0]`, `min_gap: 0.01`)."
-                )
-        return ""
+            values, own = (space.pack_one(each) for each in (point, {part.index: base[part.index]}))
+            is_chosen, distances = ~self._are_special(values) & (values != own), np.abs(values) / part.spread
+            if not part.is_stated:
+                is_near = is_chosen & (distances < _NEAR_ZERO)
+                log_chance += np.log10(distances[is_near]).sum()
+                is_meant = is_chosen & (distances < CLOSE) if at_special else is_chosen
+                near = near or (part.info.name if (is_meant if is_alone else is_near).any() else "")
+        if not near or not (is_alone or log_chance < _LEAST_CHANCE):
+            return ""
+        return (
+            f"{'It is right again beside this point: draws' if is_alone else 'Draws'} hardly come so near to "
+            f"a value as 0, or to each other. If {near} does, give a case of its own such a `value`: then it "
+            "is a mismatch. If not, keep it away from them (`away_from: [0]`, `min_gap: 0.01`)."
+        )
 
     def _are_special(self, values: Array) -> Array:
         """Whether each of some values, (size,), is special, or a rounding away from that."""
