@@ -99,6 +99,7 @@ class Stairs(PerElement):
     hidden: Float  # how large a slope they may hide
     height: Float  # of the tallest riser
     risers: np.ndarray  # how many climb
+    jumps: np.ndarray  # how many there are, up and down
     is_even: np.ndarray  # whether risers are alike, and as far from each other on both sides
     least: Float  # the least that they may add to the slope of a tread
     most: Float  # the most
@@ -108,6 +109,7 @@ class Stairs(PerElement):
         return replace(
             self,
             risers=np.maximum(self.risers, other.risers),
+            jumps=np.maximum(self.jumps, other.jumps),
             is_even=self.is_even | other.is_even,
             least=np.where(other.is_even, other.least, self.least),
             most=np.where(other.is_even, other.most, self.most),
@@ -233,7 +235,8 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
     with np.errstate(all="ignore"):
         risers = np.ceil((top - bottom) / heights - RISER)
     risers = np.nan_to_num(risers, nan=0.0, posinf=0.0)
-    return Stairs(hidden, heights, risers, *_combine_climbs(climbs, hidden))
+    jumps = climbs[0].count + climbs[1].count
+    return Stairs(hidden, heights, risers, jumps, *_combine_climbs(climbs, hidden))
 
 
 def _place_grids(

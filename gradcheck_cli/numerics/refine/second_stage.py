@@ -383,8 +383,9 @@ def _is_undone(tread: Tread, stairs: Stairs, claims: _Claims) -> np.ndarray:
     with np.errstate(all="ignore"):  # a value that isn't finite is wrong on any stairs
         more = claims.analytic - tread.slope
         explains = (more >= stairs.least) & (more <= stairs.most)
-        # A single riser, however far one looks, is a jump of another kind: sign's at 0.
-        explains &= stairs.risers > 1
+        # A single riser, however far one looks, is a jump of another kind: sign's at 0. The last bit of what
+        # cancels climbs nothing, but jumps to and fro.
+        explains &= (stairs.risers > 1) | (stairs.jumps >= 2 * PATTERN)
         # A curve with a jump or two beside it is no staircase, unless the function is known to be one: of
         # round(x) * cos(x), the risers are few where the cosine passes 0.
         is_climb = tread.is_bent & (stairs.is_even | (stairs.risers >= PATTERN))
