@@ -147,11 +147,11 @@ class Program:
             name = str(generator.choice(list(table)))
             takes = (int(last),) if table is not TWO else (int(last), int(other))
             step = table[name]
+            if (table is TWO and last == other) or (table is AXIS and not known[last].shape.rank):
+                continue
             if table is AXIS:
                 axis = int(generator.choice([0, -1]))
                 step = lambda x, step=step, axis=axis: step(x, axis)  # noqa: E731
-            elif table is TWO and last == other:
-                continue
             try:
                 result = tf.convert_to_tensor(step(*(known[place] for place in takes)))
             except (ValueError, TypeError, IndexError, tf.errors.OpError):
