@@ -251,7 +251,7 @@ def check_known(case_inputs: Written, inputs: Written) -> None:
     names = list(inputs.entries)
     for name, node in case_inputs.entries.items():
         if name not in names:
-            remedy = suggest(name, names) or f"Inputs: {', '.join(names)}"
+            remedy = suggest(name, names, "Inputs")
             case_inputs.add_key(f"must be an input of the op, but got {name!r}. {remedy}", name)
             continue
         for key in ("dict", "fields"):

@@ -284,10 +284,7 @@ class ConfiguredCommand(click.Command):
         known_keys = [*keys, "specs"]
         faults = [
             f"{settings.place(key)}: unknown key. "
-            + (
-                suggest(key.replace("_", "-"), known_keys)
-                or f"Possible keys: {', '.join(sorted(known_keys))}."
-            )
+            + suggest(key.replace("_", "-"), sorted(known_keys), "Possible keys")
             for key in settings.table
             if key not in known_keys
         ]
