@@ -115,16 +115,16 @@ def load_cases(paths: Sequence[str | Path], *, seed: int | None = None) -> tuple
 def load(paths: Sequence[str | Path], *, seed: int | None = None) -> Loaded:
     """Read specs, and the exceptions among them; see `load_cases`."""
     reading = _Reading(seed)
-    found = {path: reading.list_files(path) for path in map(Path, paths)}
+    files_of = {path: reading.list_files(path) for path in map(Path, paths)}
     files: dict[str, Path] = {}  # each once, by whatever names
-    for file in (file for listed in found.values() for file in listed or ()):
+    for file in (file for listed in files_of.values() for file in listed or ()):
         files.setdefault(os.path.realpath(file), file)
     for file in files.values():
         reading.read_file(file)
     reading.require_sound()
-    empty = [display_path(path) for path, listed in found.items() if listed == []]
+    empty = [display_path(path) for path, listed in files_of.items() if listed == []]
     if not (reading.cases or reading.exceptions):
-        empty = empty or list(map(display_path, found))
+        empty = empty or list(map(display_path, files_of))
     if empty:
         raise NoSpecsError(f"{', '.join(empty)}: no specs: looked for *.yaml and *.yml in it and below")
     names = tell_apart((case.op, case.file) for case in reading.cases)
