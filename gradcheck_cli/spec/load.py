@@ -51,7 +51,7 @@ from gradcheck_cli.spec.document_model import (
     OpModel,
 )
 from gradcheck_cli.spec.faults import show, suggest_file, validate
-from gradcheck_cli.spec.input_model import OP_NAME, InputModel
+from gradcheck_cli.spec.input_model import OP_NAME
 from gradcheck_cli.spec.merge_trees import (
     collect_cases,
     list_cases,
@@ -401,7 +401,8 @@ def _read_cases(op: Written, cases: Sequence[Written], op_name: str, origin: Ori
             model.shape is None
             and model.ragged is None
             and not any(GENERATORS[kind].is_fixed for kind in model.sources)
-            for model in _tensors(base.model)
+            for tensors in base.model.inputs.values()
+            for model in leaves_of(tensors)
         )
     )
     read = [] if is_template else [(base, DEFAULT_CASE)]
@@ -427,10 +428,6 @@ def _validate(op: str, origin: Origin, node: Written) -> _Merged | None:
         return None
     check_functions(node, model)
     return _Merged(op, origin, node, model, broken)
-
-
-def _tensors(model: OpModel) -> list[InputModel]:
-    return [leaf for tensors in (model.inputs or {}).values() for leaf in leaves_of(tensors)]
 
 
 def _read_variants(merged: _Merged, name: str) -> list[Case]:

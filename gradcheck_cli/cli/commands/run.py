@@ -141,7 +141,7 @@ def _run(ctx: click.Context, options: RunOptions, folders: Sequence[str], began:
     # First, since TensorFlow is imported in the background.
     files = [target.file for target in options.reporting.reports if target.file is not None]
     workers = start_workers(ctx, options.workers, files)
-    from gradcheck_cli.results import Report, count_nothing_left
+    from gradcheck_cli.results import count_nothing_left
     from gradcheck_cli.running.selection import selection_of, write_history
 
     policy, ignored = options.gate.policy, options.gate.ignored
@@ -156,28 +156,18 @@ def _run(ctx: click.Context, options: RunOptions, folders: Sequence[str], began:
     )
     for notice in selected.notices:
         click.echo(notice, err=True)
-    if cases:
-        lines_of = _lines_of(options.verbosity, policy) if options.reporting.form == "table" else lambda _: []
-        stopper = selection.stopper(policy, began)
 
-        def mark(case: CaseResult) -> CaseResult:
-            return reduce(lambda marked, part: part.mark(marked), parts, ignored.mark(case))
+    def mark(case: CaseResult) -> CaseResult:
+        return reduce(lambda marked, part: part.mark(marked), parts, ignored.mark(case))
 
-        report = run_and_print(
-            workers,
-            cases,
-            lines_of,
-            stopper=stopper,
-            mark=mark,
-            is_shard=selected.shard is not None,
-        )
-    else:
-        import platform
-
-        from gradcheck_cli import __version__
-
-        # TensorFlow's version isn't known: other shards' reports have it.
-        report = Report(__version__, "", platform.python_version(), changes.seed or 0, ())
+    report = run_and_print(
+        workers,
+        cases,
+        _lines_of(options.verbosity, policy) if options.reporting.form == "table" else lambda _: [],
+        stopper=selection.stopper(policy, began),
+        mark=mark,
+        is_shard=selected.shard is not None,
+    )
     report = replace(
         report,
         policy=policy,

@@ -94,10 +94,10 @@ class NamedCases(_Named):
         Raises:
             NoSpecsError: a requested name doesn't exist.
         """
-        from gradcheck_cli.running.selection import CaseFilter, choose
+        from gradcheck_cli.running.selection import WORDS, choose
 
-        case_filter = CaseFilter(self.names, self.tags, self.op_types, self.expression, self.ops)
-        chosen = choose(keep_named(cases, paths), case_filter)
+        requested = {kind: getattr(self, kind) for kind in WORDS}
+        chosen = choose(keep_named(cases, paths), self.expression, **requested)
         return tuple(_at_point(chosen, self.point))
 
 
@@ -130,11 +130,11 @@ class PickedCases(_Named):
             NoSpecsError: there is no such case, or no such op.
             UsageError: no case can have such a pair.
         """
-        from gradcheck_cli.running.selection import CaseFilter, choose, filter_by_pair
+        from gradcheck_cli.running.selection import choose, filter_by_pair
         from gradcheck_cli.spec.load import load_cases
 
         cases = keep_named(load_cases([self.spec], seed=self.seed), [self.spec])
-        chosen = choose(cases, CaseFilter(names=self.names, ops=self.ops))
+        chosen = choose(cases, names=self.names, ops=self.ops)
         return filter_by_pair(_at_point(chosen, self.point), self.label)
 
     @property
@@ -252,43 +252,41 @@ class SelectionOptions(NamedCases):
         A requested name that doesn't exist is an error (exit 5). A selection that is empty because of git or
         past runs is none: there is nothing to check.
         """
-        # Late imports for each option: git and reading modules cost time.
-        from gradcheck_cli.running.selection import failed_before, read_history
+        # Late imports: git and reading modules cost time.
+        from gradcheck_cli.running.selection import failed_before, read_history, shard_of
 
         chosen = self.choose(cases, paths)
+        history = read_history(self.cache_folder)
         notices = []
         shard = None
+        failed = failed_before(chosen, history)
         if self.last_failed:
-            failed = failed_before(chosen, read_history(self.cache_folder))
             if not failed:
                 notices.append("--last-failed: nothing is known to have failed; checking all")
             chosen = failed or chosen
         elif self.failed_first:
-            failed = failed_before(chosen, read_history(self.cache_folder))
             first = {id(case) for case in failed}
             chosen = (*failed, *(case for case in chosen if id(case) not in first))
         if self.changed is not None:
             from gradcheck_cli.running.changed import changed_cases
 
-            history = read_history(self.cache_folder)
             touched = changed_cases(chosen, self.changed, history, self.cache_folder)
             notices.append(
                 f"--changed {self.changed}: {len(touched)} of {count(len(chosen), 'case')} may be touched"
             )
             chosen = touched
         if self.shard is not None:
-            from gradcheck_cli.running.selection import shard_of
-
             whole = len(chosen)
-            chosen, shard = shard_of(chosen, *self.shard, read_history(self.cache_folder))
+            chosen, shard = shard_of(chosen, *self.shard, history)
             notices.append(f"shard {self.shard[0]}/{self.shard[1]}: {len(chosen)} of {count(whole, 'case')}")
         return SelectedCases(chosen, tuple(notices), shard)
 
     def narrowing_words(self, paths: Sequence[str]) -> list[str]:
         """Return what selects cases of some paths or ends a run early, as on a command line."""
+        from gradcheck_cli.running.selection import WORDS
+
         words = ["::".join((path, *path.names)) for path in paths if isinstance(path, NamedSpec)]
-        several = {"--op": self.ops, "--case": self.names, "--tag": self.tags, "--op-type": self.op_types}
-        words += [f"{option} {value}" for option, values in several.items() for value in values]
+        words += [f"{option} {word}" for kind, (option, *_) in WORDS.items() for word in getattr(self, kind)]
         flags = {"--last-failed": self.last_failed, "-x": self.stop_first}
         words += [option for option, is_on in flags.items() if is_on]
         values = {

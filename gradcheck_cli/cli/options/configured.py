@@ -90,16 +90,14 @@ def settings_for(paths: Sequence[str], config: str | None = None) -> Settings:
             raise UsageError(f"{config}: has no [tool.gradcheck]")
         return Settings(Path(config).absolute(), table)
     here = read_settings()
-    nearest = {
-        settings.file: settings for settings in (read_settings(Path(path).absolute()) for path in paths)
-    }
-    nearest = {file or here.file: settings if file else here for file, settings in nearest.items()}
-    if len(nearest) > 1:
-        names = " and ".join(os.path.relpath(file) if file else "no file" for file in nearest)
+    own = [settings if settings.file else here for settings in map(read_settings, paths)]
+    by_file = {settings.file: settings for settings in own}
+    if len(by_file) > 1:
+        names = " and ".join(os.path.relpath(file) if file else "no file" for file in by_file)
         raise UsageError(
             f"{names} set options for these specs: run gradcheck once for each, or choose one with --config"
         )
-    return next(iter(nearest.values()), here)
+    return next(iter(by_file.values()), here)
 
 
 def default_paths(start: Path | None = None, settings: Settings | None = None) -> tuple[str, ...]:
