@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.gate import Shard
     from gradcheck_cli.results import Policy
     from gradcheck_cli.running.run_loop import Stopper
+    from gradcheck_cli.running.selection import Key, Past
     from gradcheck_cli.spec.case import Case, Judging, Power, Wanted
 
 
@@ -246,6 +248,12 @@ class SelectionOptions(NamedCases):
         """The folder with the history of past runs."""
         return self.cache or default_cache()
 
+    @cached_property
+    def _history(self) -> dict[Key, Past]:
+        from gradcheck_cli.running.selection import read_history
+
+        return read_history(self.cache_folder)
+
     def select(self, cases: Sequence[Case], paths: Sequence[str]) -> SelectedCases:
         """Return the cases of some paths that are to run.
 
@@ -253,31 +261,29 @@ class SelectionOptions(NamedCases):
         past runs is none: there is nothing to check.
         """
         # Late imports: git and reading modules cost time.
-        from gradcheck_cli.running.selection import failed_before, read_history, shard_of
+        from gradcheck_cli.running.selection import failed_before, shard_of
 
         chosen = self.choose(cases, paths)
-        history = read_history(self.cache_folder)
         notices = []
         shard = None
-        failed = failed_before(chosen, history)
-        if self.last_failed:
-            if not failed:
+        if self.last_failed or self.failed_first:
+            failed = failed_before(chosen, self._history)
+            if self.last_failed and not failed:
                 notices.append("--last-failed: nothing is known to have failed; checking all")
-            chosen = failed or chosen
-        elif self.failed_first:
-            first = {id(case) for case in failed}
-            chosen = (*failed, *(case for case in chosen if id(case) not in first))
+            left = () if self.last_failed and failed else chosen
+            first = set(map(id, failed))
+            chosen = (*failed, *(case for case in left if id(case) not in first))
         if self.changed is not None:
             from gradcheck_cli.running.changed import changed_cases
 
-            touched = changed_cases(chosen, self.changed, history, self.cache_folder)
+            touched = changed_cases(chosen, self.changed, self._history, self.cache_folder)
             notices.append(
                 f"--changed {self.changed}: {len(touched)} of {count(len(chosen), 'case')} may be touched"
             )
             chosen = touched
         if self.shard is not None:
             whole = len(chosen)
-            chosen, shard = shard_of(chosen, *self.shard, history)
+            chosen, shard = shard_of(chosen, *self.shard, self._history)
             notices.append(f"shard {self.shard[0]}/{self.shard[1]}: {len(chosen)} of {count(whole, 'case')}")
         return SelectedCases(chosen, tuple(notices), shard)
 
