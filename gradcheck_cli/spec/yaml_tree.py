@@ -118,7 +118,7 @@ class _Reader:
             value = self._scalar(event, place)
             part = value, Mark(key if value is None else spot, key)
         else:
-            part = self._collection(event, place, key if place else spot)
+            part = self._collection(event, place, spot, key if place else spot)
         if event.anchor:
             self._anchors[event.anchor] = part
         return part
@@ -141,8 +141,8 @@ class _Reader:
         for part in mark.parts.values():
             self._copy(part, depth + 1, spot)
 
-    def _collection(self, event: Event, place: Path, key: Spot) -> _Part:
-        is_mapping, spot = isinstance(event, yaml.MappingStartEvent), _spot(event)
+    def _collection(self, event: Event, place: Path, spot: Spot, key: Spot) -> _Part:
+        is_mapping = isinstance(event, yaml.MappingStartEvent)
         _check_depth(len(place) + 1, spot)
         self._check_tag(event, place, "map" if is_mapping else "seq")
         if event.anchor:
@@ -152,16 +152,16 @@ class _Reader:
             if isinstance(child, yaml.CollectionEndEvent):
                 spot = _spot(event, child)
                 break
-            name = self._key(child, place, parts) if is_mapping else len(parts)
-            part = self._value(next(self._events) if is_mapping else child, (*place, name), _spot(child))
+            at = _spot(child)
+            name = self._key(child, at, place, parts) if is_mapping else len(parts)
+            part = self._value(next(self._events) if is_mapping else child, (*place, name), at)
             parts.setdefault(name, part)
         data: Any = {name: value for name, (value, _) in parts.items()}
         data = data if is_mapping else list(data.values())
         marks = {name: mark for name, (_, mark) in parts.items()}
         return data, Mark(spot if event.flow_style and spot.line == key.line else key, key, marks, type(data))
 
-    def _key(self, event: Event, place: Path, parts: Mapping[Any, _Part]) -> str:
-        spot = _spot(event)
+    def _key(self, event: Event, spot: Spot, place: Path, parts: Mapping[Any, _Part]) -> str:
         if not isinstance(event, yaml.ScalarEvent):
             got = f"the alias *{event.anchor}" if isinstance(event, yaml.AliasEvent) else "a list or mapping"
             raise _Stop(f"must have text as keys, but got {got} as a key", spot, place)
