@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gradcheck_cli.visible import clean
 
@@ -12,10 +12,14 @@ _COMPARED = 40  # characters of a word that is looked up
 _NEAR = 0.75  # of the letters in common: a typing error, where 0.6 is often another word
 
 
-def suggest(word: str, words: Iterable[str]) -> str:
-    """Return "Did you mean 'x'?" for the known word that was probably meant; empty if none is near."""
+def suggest(word: str, words: Iterable[str], title: str = "") -> str:
+    """Return "Did you mean 'x'?" for the known word that was probably meant.
+
+    If none is near, it is "Title: x, y", with all words, or nothing without a title.
+    """
+    words = list(words)
     near = nearest(word, words)
-    return f"Did you mean '{near}'?" if near else ""
+    return f"Did you mean '{near}'?" if near else title and f"{title}: {', '.join(words) or 'none'}"
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
@@ -56,6 +60,8 @@ class Fault:
     line: int
     place: str
     message: str
+    # of that line, from which and before which it stands
+    columns: tuple[int, int] = field(default=(0, 0), compare=False)
 
     def __str__(self) -> str:
         """Return one line; `place` is left out if the fault concerns the whole file."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
@@ -174,16 +174,10 @@ class FeatureOptions:
     """A feature's options of `run`."""
 
     heading: str  # the heading in `--help`
-    kind: type  # the class of that object; its fields are the options' parameters, in the order of `--help`
-    options: tuple[Callable[..., Any], ...]  # each adds an option to a command
+    kind: type  # the class of its options, in the order of `--help`
     # takes the command's context, the specs' paths and the object; returns its part of this run; called only
     # where some option says so
     begin: Callable[[click.Context, Sequence[str], Any], RunPart]
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """The names of the options' parameters."""
-        return tuple(field.name for field in fields(self.kind))
 
     def is_asked(self, values: object) -> bool:
         """Whether any of its options was given, by their values as one object."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from gradcheck_cli.results import CaseResult, Report
-    from gradcheck_cli.running.run_loop import Stopper, Workers
+    from gradcheck_cli.running.run_loop import Workers
     from gradcheck_cli.spec.case import Case
 
 FALLBACK_WIDTH = 80
@@ -211,21 +211,17 @@ def print_lines(lines: Iterable[Text], console: Console | None = None) -> None:
     console.file.flush()
 
 
-def run_and_print(  # noqa: PLR0913 (as `run_in_workers`)
+def run_and_print(
     workers: Workers,
     cases: Sequence[Case],
     lines_of: Callable[[CaseResult], Sequence[Text]],
-    *,
-    stopper: Stopper | None = None,
-    mark: Callable[[CaseResult], CaseResult] | None = None,
-    is_shard: bool = False,
+    **how: Any,  # noqa: ANN401 (as `run_in_workers` has it)
 ) -> Report:
     """Run cases in workers, which are closed afterwards, and print each result when it is ready.
 
     Args:
         lines_of: lays out a result; a result without lines isn't printed.
-        mark: marks what doesn't count in a result, before it is printed.
-        is_shard: whether other cases run elsewhere.
+        how: what else `run_in_workers` takes.
     """
     from gradcheck_cli.running.run_loop import run_in_workers
 
@@ -239,15 +235,7 @@ def run_and_print(  # noqa: PLR0913 (as `run_in_workers`)
                 with bar.paused():
                     print_lines(lines, console)
 
-        report = run_in_workers(
-            workers,
-            cases,
-            on_progress=bar.show_case,
-            on_case=on_case,
-            stopper=stopper,
-            mark=mark,
-            is_shard=is_shard,
-        )
+        report = run_in_workers(workers, cases, on_progress=bar.show_case, on_case=on_case, **how)
     if warning := version_warning(report.tensorflow_version):
         click.echo(warning, err=True)
     return report

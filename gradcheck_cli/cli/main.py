@@ -53,7 +53,7 @@ class LazyGroup(click.Group):
         """Find the command, or suggest one."""
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
-            hint = answer_command(args) or suggest(name, COMMANDS) or f"Commands: {', '.join(COMMANDS)}."
+            hint = answer_command(args) or suggest(name, COMMANDS, "Commands")
             raise click.UsageError(f"No such command '{name}'. {hint}", ctx)
         return super().resolve_command(ctx, args)
 

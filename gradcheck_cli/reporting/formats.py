@@ -5,7 +5,6 @@ Faults are written for people with their line, for programs as JSON.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -45,53 +44,26 @@ def render(kind: str, report: Report, root: Path) -> str:
 
 _LIMIT = 16 * MIB
 _WIDEST = 200  # columns of a quoted line
-# The end of a value within brackets.
-_END = re.compile(r"[,}\]]|\s+#|\s*$")
 
 
 def excerpt(fault: Fault) -> list[str]:
     """Return the line of a fault with a caret under its place; nothing if the line can't be shown."""
-    if not fault.line:
-        return []
     try:
-        lines = read_plain(Path(fault.path), _LIMIT).decode("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
+        text = read_plain(Path(fault.path), _LIMIT).decode("utf-8-sig").splitlines()[fault.line - 1]
+    except (OSError, UnicodeDecodeError, IndexError):
         return []
-    if (
-        fault.line > len(lines)
-        or len(lines[fault.line - 1]) > _WIDEST
-        or not lines[fault.line - 1].isprintable()
-    ):
+    if not fault.line or len(text) > _WIDEST or not text.isprintable():
         return []
-    text = lines[fault.line - 1]
-    start, stop = _span(text, fault)
-    margin = f"  {fault.line} | "
-    return [f"{margin}{text}", f"{'':{len(margin) - 2}}| {'':{start}}{'^' * max(1, stop - start)}"]
-
-
-def _span(text: str, fault: Fault) -> tuple[int, int]:
-    """Return where a fault is in its line: at its value, or at its key if that is at fault."""
-    at, last_match = 0, None
-    for part in re.findall(r"[^.\[\]]+", fault.place):
-        match = re.compile(rf"(?<![\w.-])['\"]?{re.escape(part)}['\"]?\s*:\s*").search(text, at)
-        if match is not None:
-            last_match, at = match, match.end()
-    if last_match is None:
-        start = len(text) - len(text.lstrip())
-        return start, len(text.rstrip())
-    if "unknown" in fault.message or at >= len(text.rstrip()):
-        return last_match.start(), last_match.start() + len(last_match.group().rstrip(": "))
-    if text[at] in "[{":
-        return at, len(text.rstrip().rstrip("}")) if text[at] == "[" else len(text.rstrip())
-    end = _END.search(text, at)
-    return at, end.start() if end is not None else len(text)
+    start, stop = fault.columns
+    margin, count = f"  {fault.line} | ", min(stop, len(text)) - start
+    return [f"{margin}{text}", f"{'':{len(margin) - 2}}| {'':{start}}{'^' * max(1, count)}"]
 
 
 def faults_json(faults: Sequence[Fault]) -> str:
     """Render faults as JSON."""
-    from gradcheck_cli.serial import write  # late: the command line reads the formats for `--help`
+    from gradcheck_cli.serial import Layout, write  # late: the command line reads the formats for `--help`
 
-    return write({"faults": list(faults)})
+    return write({"faults": list(faults)}, {Fault: Layout(left_out=frozenset({"columns"}))})
 
 
 def add_excerpts(faults: Sequence[Fault]) -> str:

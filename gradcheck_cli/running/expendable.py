@@ -45,17 +45,8 @@ class ExpendableProcess:
 
     def _connection(self) -> Connection:
         if self._started is None:
-            ours, theirs = Pipe()
-            # Not multiprocessing: it imports the main module again, and a script may start the program there.
-            code = f"from {__name__} import serve; serve({theirs.fileno()}, {self._function!r})"
-            with theirs:
-                process = subprocess.Popen(  # noqa: S603 (this program, in a separate process)
-                    [sys.executable, "-c", code],
-                    pass_fds=[theirs.fileno()],
-                    stdout=self._output,
-                    stderr=self._output,
-                )
-            self._started = ours, process
+            program = f"from {__name__} import serve; serve({{descriptor}}, {self._function!r})"
+            self._started = start_process(program, stdout=self._output, stderr=self._output)
         return self._started[0]
 
     def close(self, *, at_once: bool = False) -> None:
@@ -67,6 +58,18 @@ class ExpendableProcess:
             if at_once:
                 process.kill()
             process.wait()
+
+
+def start_process(program: str, **how: Any) -> tuple[Connection, subprocess.Popen[bytes]]:  # noqa: ANN401 (as `Popen`)
+    """Start a Python program, in which `{descriptor}` is the other end of the connection that is returned.
+
+    Not by multiprocessing: it imports the main module again, and a script may start the program there.
+    """
+    ours, theirs = Pipe()
+    descriptor = theirs.fileno()
+    with theirs:
+        command = [sys.executable, "-c", program.replace("{descriptor}", str(descriptor))]
+        return ours, subprocess.Popen(command, pass_fds=[descriptor], **how)  # noqa: S603 (this program)
 
 
 def serve(descriptor: int, function: str) -> None:

@@ -19,11 +19,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from multiprocessing.connection import Pipe
 from pathlib import Path
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.results import CaseError
+from gradcheck_cli.running.expendable import start_process
 from gradcheck_cli.running.limits import Limits, hold_to_one_thread
 from gradcheck_cli.running.run_loop import Ended, Event, Waited, Workers, failed_case
 from gradcheck_cli.spec.case import Case
@@ -188,15 +188,6 @@ class LocalWorkers(Workers):
                 self._waiting.appendleft(tuple(rest))
 
 
-# Modules are searched where this process searches them, not in the working directory first.
-_PROGRAM = """
-import sys
-sys.path[:] = {path!r}
-from gradcheck_cli.running.fork_server import serve
-serve({descriptor}, {scratch!r})
-"""
-
-
 class _ForkServer:
     """The parent's end of a fork server, which begins to import TensorFlow when this object is made.
 
@@ -206,7 +197,6 @@ class _ForkServer:
     """
 
     def __init__(self, *, writes_bytecode: bool) -> None:
-        self.connection, theirs = Pipe()
         # Made for the first process: whoever is killed during the import leaves nothing behind.
         self._scratch = str(Path(tempfile.gettempdir(), f"gradcheck-{secrets.token_hex(8)}"))
         environment = dict(os.environ)
@@ -215,16 +205,15 @@ class _ForkServer:
         environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
         if not writes_bytecode:
             environment["PYTHONDONTWRITEBYTECODE"] = "1"
-        program = _PROGRAM.format(path=sys.path, descriptor=theirs.fileno(), scratch=self._scratch)
-        with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 (our own program)
-                [sys.executable, "-c", program],
-                stdin=subprocess.DEVNULL,
-                stdout=None if sys.stderr is None else 2,  # it must not print to the results
-                pass_fds=(theirs.fileno(),),
-                env=environment,
-                start_new_session=True,  # only this process handles Ctrl-C
-            )
+        self.connection, self._process = start_process(
+            # Modules are searched where this process searches them, not in the working directory first.
+            f"import sys; sys.path[:] = {sys.path!r}; from gradcheck_cli.running.fork_server import serve; "
+            f"serve({{descriptor}}, {self._scratch!r})",
+            stdin=subprocess.DEVNULL,
+            stdout=None if sys.stderr is None else 2,  # it must not print to the results
+            env=environment,
+            start_new_session=True,  # only this process handles Ctrl-C
+        )
         self._is_ready = False
 
     def wait_until_ready(self) -> str:

@@ -274,7 +274,7 @@ def run_in_workers(  # noqa: PLR0913 (what runs, where, and what is made of it)
             on_case(result)
 
     try:
-        for event in _events(workers, cases):
+        for event in _events(workers, cases) if cases else ():  # no worker is waited for in vain
             with _delay_interrupts():
                 if isinstance(event, Ended):
                     done.add(event.index, event.result if mark is None else mark(event.result))

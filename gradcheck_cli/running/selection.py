@@ -6,6 +6,7 @@ code under test.
 
 from __future__ import annotations
 
+import heapq
 import json
 import math
 import os
@@ -35,49 +36,47 @@ _SECOND = re.compile(r"d2(?P<output>.+)/d(?P<input>.+)\.d.+")
 _SHOWN = 10  # names that a message lists; they fit a line
 
 
-@dataclass(frozen=True)
-class CaseFilter:
-    """The conditions on a case: one of the words in each field that isn't empty."""
+# The words of a case by which it is requested: their option, what is said of one that no case has, and what
+# they are; by the name of `choose`'s argument.
+WORDS: dict[str, tuple[str, str, Callable[[Case], Sequence[str]]]] = {
+    "ops": ("--op", "no op is named '{}'.", lambda case: (case.op,)),
+    "names": ("--case", "no case is named '{}'.", lambda case: (case.name,)),
+    "tags": ("--tag", "no spec has the tag '{}'.", lambda case: case.origin.tags),
+    "op_types": (
+        "--op-type",
+        "no spec has the op_type '{}'.",
+        lambda case: (*filter(None, [case.code.op_type]), *case.code.covers),
+    ),
+}
 
-    names: Sequence[str] = ()
-    tags: Sequence[str] = ()
-    op_types: Sequence[str] = ()
-    expression: str | None = None
-    ops: Sequence[str] = ()
 
-
-def choose(cases: Sequence[Case], case_filter: CaseFilter) -> tuple[Case, ...]:
-    """Return the cases that pass a filter.
+def choose(
+    cases: Sequence[Case], expression: str | None = None, **requested: Sequence[str]
+) -> tuple[Case, ...]:
+    """Return the cases for which an expression holds, and that have one of the requested words of each kind.
 
     Raises:
         NoSpecsError: there is none; or a requested name, tag or op type doesn't occur, even if others do.
         UsageError: the expression is malformed.
     """
-    filters = (
-        (case_filter.ops, "no op is named '{}'.", lambda case: (case.op,)),
-        (case_filter.names, "no case is named '{}'.", lambda case: (case.name,)),
-        (case_filter.tags, "no spec has the tag '{}'.", lambda case: case.origin.tags),
-        (
-            case_filter.op_types,
-            "no spec has the op_type '{}'.",
-            lambda case: (*((case.code.op_type,) if case.code.op_type else ()), *case.code.covers),
-        ),
-    )
-    chosen = tuple(cases)
-    for requested, message, names_of in filters:
-        # The names of cases are those of the requested ops.
-        among = chosen if requested is case_filter.names and case_filter.ops else cases
-        _require(requested, message, names_of, among)
-        chosen = tuple(case for case in chosen if not requested or set(requested) & set(names_of(case)))
-    if case_filter.expression is not None:
+    chosen, asked = tuple(cases), []
+    for kind, (option, message, words_of) in WORDS.items():
+        if words := requested.get(kind):
+            # The names of cases are those of the requested ops.
+            among = chosen if kind == "names" and requested.get("ops") else cases
+            _require(words, message, words_of, among)
+            chosen = tuple(case for case in chosen if not set(words).isdisjoint(words_of(case)))
+            asked.append(f"{option} {' or '.join(words)}")
+    if expression is not None:
         try:
-            holds = compile_expression(case_filter.expression)
+            holds = compile_expression(expression)
         except ExpressionError as error:
-            raise UsageError(f"-k '{case_filter.expression}': {error}.") from error
+            raise UsageError(f"-k '{expression}': {error}.") from error
         # They are separated by blanks, so that no word matches across two of them.
         chosen = tuple(case for case in chosen if holds(f"{case.origin.path} {case.op} {case.name}"))
+        asked.insert(0, f"-k '{expression}'")
     if cases and not chosen:
-        raise NoSpecsError(f"none of {len(cases)} cases matches {_describe(case_filter)}.")
+        raise NoSpecsError(f"none of {len(cases)} cases matches {' and '.join(asked)}.")
     return chosen
 
 
@@ -98,18 +97,6 @@ def suggest_name(name: str, known_names: Sequence[str]) -> str:
         return f" {near}"
     shown = ", ".join(known_names[:_SHOWN]) + (", ..." if len(known_names) > _SHOWN else "")
     return f" There are: {shown}." if known_names else ""
-
-
-def _describe(case_filter: CaseFilter) -> str:
-    parts = [] if case_filter.expression is None else [f"-k '{case_filter.expression}'"]
-    options = (
-        ("--tag", case_filter.tags),
-        ("--op-type", case_filter.op_types),
-        ("--op", case_filter.ops),
-        ("--case", case_filter.names),
-    )
-    parts += [f"{option} {' or '.join(values)}" for option, values in options if values]
-    return " and ".join(parts)
 
 
 def filter_by_pair(cases: Sequence[Case], label: str | None) -> list[Case]:
@@ -150,18 +137,15 @@ def shard_of(
     durations = {key: past.duration_s for key, past in history.items() if past.duration_s is not None}
     usual = median(durations.values()) if durations else 1.0
     cost = [durations.get(past_key(case), usual) for case in cases]
-    loads = [0.0] * count
-    parts = [0] * len(cases)
-    for case_index in sorted(
-        range(len(cases)), key=lambda case_index: (-cost[case_index], cases[case_index].key)
-    ):
-        # Among equally loaded parts, the one with fewer cases is taken: otherwise cases that take no time
-        # would pile up.
-        part = min(range(count), key=lambda part: (loads[part], parts.count(part + 1), part))
-        loads[part] += cost[case_index]
-        parts[case_index] = part + 1
-    mine = tuple(case for case, part in zip(cases, parts, strict=True) if part == index)
-    return mine, Shard(index, count, tuple(case.key for case in cases))
+    # Among equally loaded parts, the one with fewer cases is taken: otherwise cases that take no time would
+    # pile up.
+    parts = [(0.0, 0, part) for part in range(1, count + 1)]
+    mine = set()
+    for at in sorted(range(len(cases)), key=lambda at: (-cost[at], cases[at].key)):
+        load, size, part = heapq.heappop(parts)
+        heapq.heappush(parts, (load + cost[at], size + 1, part))
+        mine |= {at} if part == index else set()
+    return tuple(cases[at] for at in sorted(mine)), Shard(index, count, tuple(case.key for case in cases))
 
 
 def selection_of(

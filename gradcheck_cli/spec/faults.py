@@ -85,9 +85,7 @@ def expectation_text(words: Mapping[str, Any], value: object) -> str:
     message = f"must be {phrase}, but got {show(value)}"
     remedy = str(words["remedy"])
     if choices and isinstance(value, str):
-        remedy = suggest(value, choices)
-        if not remedy and not phrase.startswith("one of"):
-            remedy = f"Possible: {', '.join(choices)}"
+        remedy = suggest(value, choices, "" if phrase.startswith("one of") else "Possible")
     elif isinstance(value, str) and ("number" in phrase or "integer" in phrase):
         with suppress(ValueError):
             float(value)
@@ -121,7 +119,7 @@ def _suggest_key(key: str, keys: Sequence[str]) -> str:
     """Say which known key was meant: what another tool's key is here, or one that is spelt like it."""
     here = words_of_others("keys", key)
     other = next((f"Write '{line}'" for line in here if line.partition(":")[0] in keys), "")
-    return other or suggest(key, keys) or f"Possible keys: {', '.join(keys)}"
+    return other or suggest(key, keys, "Possible keys")
 
 
 def _location(loc: tuple[int | str, ...]) -> list[str | int]:

@@ -51,7 +51,7 @@ from gradcheck_cli.spec.document_model import (
     OpModel,
 )
 from gradcheck_cli.spec.faults import show, suggest_file, validate
-from gradcheck_cli.spec.input_model import OP_NAME, InputModel
+from gradcheck_cli.spec.input_model import OP_NAME
 from gradcheck_cli.spec.merge_trees import (
     collect_cases,
     list_cases,
@@ -115,21 +115,16 @@ def load_cases(paths: Sequence[str | Path], *, seed: int | None = None) -> tuple
 def load(paths: Sequence[str | Path], *, seed: int | None = None) -> Loaded:
     """Read specs, and the exceptions among them; see `load_cases`."""
     reading = _Reading(seed)
-    seen: set[str] = set()
-    empty: list[str] = []
-    for path in paths:
-        files = reading.list_files(Path(path))
-        if files == []:
-            empty.append(display_path(Path(path)))
-        for file in files or ():
-            real = os.path.realpath(file)
-            if real not in seen:
-                seen.add(real)
-                reading.read_file(file)
-    if reading.faults:
-        raise SpecError(reading.faults)
-    if not (reading.cases or reading.exceptions or empty):
-        empty = [display_path(Path(path)) for path in paths]
+    files_of = {path: reading.list_files(path) for path in map(Path, paths)}
+    files: dict[str, Path] = {}  # each once, by whatever names
+    for file in (file for listed in files_of.values() for file in listed or ()):
+        files.setdefault(os.path.realpath(file), file)
+    for file in files.values():
+        reading.read_file(file)
+    reading.require_sound()
+    empty = [display_path(path) for path, listed in files_of.items() if listed == []]
+    if not (reading.cases or reading.exceptions):
+        empty = empty or list(map(display_path, files_of))
     if empty:
         raise NoSpecsError(f"{', '.join(empty)}: no specs: looked for *.yaml and *.yml in it and below")
     names = tell_apart((case.op, case.file) for case in reading.cases)
@@ -158,8 +153,7 @@ def load_mapping(spec: Mapping[str, object], *, seed: int | None = None) -> tupl
         raise SpecError([Fault("<spec>", 0, "", message)]) from None
     reading = _Reading(seed)
     reading.read_content(Origin("<spec>", str(Path.cwd())), "spec", content)
-    if reading.faults:
-        raise SpecError(reading.faults)
+    reading.require_sound()
     return tuple(reading.cases)
 
 
@@ -189,12 +183,17 @@ class _Reading:
     """What is read so far, of files one after another."""
 
     seed: int | None
-    faults: list[Fault] = field(default_factory=list)
+    log: FaultLog = field(default_factory=FaultLog)
     cases: list[Case] = field(default_factory=list)
     exceptions: list[Excepted] = field(default_factory=list)
     excepted: dict[str, str] = field(default_factory=dict)  # the place of each exception
     # the defaults that each folder has for all of its files
     folders: dict[str, Written | None] = field(default_factory=dict)
+
+    def require_sound(self) -> None:
+        """Raise all faults, if there are any."""
+        if self.log.faults:
+            raise SpecError(list(self.log.faults))
 
     def list_files(self, path: Path) -> list[Path] | None:
         """Return the files that a path means; `None`, and a fault, if it means nothing."""
@@ -208,7 +207,7 @@ class _Reading:
             message = f"{what}{near and '. ' + near}"
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
             message = f"can't be read: {_describe_error(error)}"
-        self.faults.append(Fault(display_path(path), 0, "", message))
+        self.log.add(display_path(path), message)
         return None
 
     def read_file(self, file: Path) -> None:
@@ -229,7 +228,7 @@ class _Reading:
         except OSError as error:
             large = f"must be at most {yaml_tree.MAX_BYTES} bytes. Put large arrays in `file:`"
             message = large if error.errno == errno.EFBIG else f"can't be read: {_describe_error(error)}"
-            self.faults.append(Fault(display_path(file), 0, "", message))
+            self.log.add(display_path(file), message)
             return None
 
     def _read_folder_defaults(self, file: Path) -> Written | None:
@@ -238,21 +237,18 @@ class _Reading:
         A file of that name with ops in it is a spec like any other.
         """
         content = self._read_bytes(file) if file.is_file() else None
-        log = FaultLog(display_path(file))
-        documents = yaml_tree.parse(log, content) if content else []
+        documents = yaml_tree.parse(FaultLog(), "", content) if content else []
         if len(documents) != 1 or list(documents[0].entries) != ["defaults"]:
             return None
-        defaults = _read_defaults(documents[0].at("defaults"))
-        self.faults += log.faults
-        return defaults
+        (document,) = yaml_tree.parse(self.log, display_path(file), content or b"")
+        return _read_defaults(document.at("defaults"))
 
     def read_content(self, origin: Origin, stem: str, content: bytes) -> None:
         """Read the text of specs or exceptions; `stem` is the name of a single op without one."""
-        log = FaultLog(origin.path)
-        documents = yaml_tree.parse(log, content)
-        if not documents and not log.faults:
-            message = "must hold a spec, but is empty. Write op, forward and inputs"
-            self.faults.append(Fault(origin.path, 0, "", message))
+        faults = self.log.count
+        documents = yaml_tree.parse(self.log, origin.path, content)
+        if not documents and self.log.count == faults:
+            self.log.add(origin.path, "must hold a spec, but is empty. Write op, forward and inputs")
         shared = self.folders.get(origin.folder)
         ops: list[_Op] = []
         names: dict[str, str] = {}  # the place of each op's name
@@ -265,7 +261,6 @@ class _Reading:
             name = _name_op(op, names, stem if len(ops) == 1 else None)
             read = _read_cases(op, cases, name, replace(origin, line=op.line))
             self.cases += read if self.seed is None else [replace(case, seed=self.seed) for case in read]
-        self.faults += log.faults
 
 
 _Op: TypeAlias = tuple[Written, Sequence[Written]]  # an op, and its cases
@@ -277,7 +272,7 @@ def _read_exceptions(document: Written, places: dict[str, str]) -> list[Excepted
     excepted = []
     for op_type, entry in ((model and model.exceptions) or {}).items():
         text, _ = document.find("exceptions", op_type)
-        place = f"{text.path}:{text.mark.key_line}"
+        place = f"{text.path}:{text.mark.key.line}"
         if op_type in places:
             message = f"must be excepted once, but {places[op_type]} does so too. Remove one"
             document.at("exceptions").add_key(message, op_type)
@@ -313,7 +308,7 @@ def _read_ops(document: Written, shared: Written | None) -> Iterator[_Op]:
         return
     for key in document.data:
         if key not in ("ops", "defaults"):
-            remedy = suggest(key, ("ops", "defaults")) or "Possible keys: ops, defaults"
+            remedy = suggest(key, ("ops", "defaults"), "Possible keys")
             document.add_key(f"unknown key. {remedy}", key)
     defaults = shared
     if "defaults" in document.data:
@@ -353,7 +348,7 @@ def _name_op(op: Written, names: dict[str, str], stem: str | None) -> str:
         return ""  # the model reports what isn't a text
     if name in names:
         op.add(f"must be unique in a file, but got {name!r}, which {names[name]} has. Rename one", "op")
-    names.setdefault(name, f"{op.log.path}:{op.line}")
+    names.setdefault(name, f"{op.texts[0].path}:{op.line}")
     return name
 
 
@@ -406,7 +401,8 @@ def _read_cases(op: Written, cases: Sequence[Written], op_name: str, origin: Ori
             model.shape is None
             and model.ragged is None
             and not any(GENERATORS[kind].is_fixed for kind in model.sources)
-            for model in _tensors(base.model)
+            for tensors in base.model.inputs.values()
+            for model in leaves_of(tensors)
         )
     )
     read = [] if is_template else [(base, DEFAULT_CASE)]
@@ -432,10 +428,6 @@ def _validate(op: str, origin: Origin, node: Written) -> _Merged | None:
         return None
     check_functions(node, model)
     return _Merged(op, origin, node, model, broken)
-
-
-def _tensors(model: OpModel) -> list[InputModel]:
-    return [leaf for tensors in (model.inputs or {}).values() for leaf in leaves_of(tensors)]
 
 
 def _read_variants(merged: _Merged, name: str) -> list[Case]:
@@ -471,7 +463,7 @@ def _require_second_order(variants: Sequence[tuple[_Merged, Sequence[Case]]]) ->
     for merged, cases in variants:
         node = merged.node.at("second_order")
         text, is_written = node.find()
-        if is_written and text.path == node.log.path and text.place[0] != "defaults":
+        if is_written and text.path == node.texts[0].path and text.place[0] != "defaults":
             _, runs = lists.setdefault(text.place, (node, set()))
             runs.update(merged.model.modes, (case.dtype for case in cases))
     for node, runs in lists.values():

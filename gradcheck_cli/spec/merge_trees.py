@@ -156,7 +156,7 @@ def collect_cases(op: Written, below: Written | None = None) -> list[Written]:
             for key, case in _named(sets[name]).items():
                 shared[key] = case.over(shared.get(key), merge_op)
         elif isinstance(name, str):
-            remedy = suggest(name, sets) or f"Sets: {', '.join(sets) or 'none'}"
+            remedy = suggest(name, sets, "Sets")
             op.add(f"must be a set of case_sets, but got {name!r}. {remedy}", "cases_from", index)
     removable = [] if below is None else list(_named(below.at("cases")))
     return list_cases(op.at("cases"), shared, removable)
@@ -180,7 +180,7 @@ def list_cases(
     removable_names = [*merged, *removable]
     for name, case in cases.entries.items():
         if case.data is None and name not in removable_names:
-            remedy = suggest(name, removable_names) or f"Cases: {', '.join(removable_names) or 'none'}"
+            remedy = suggest(name, removable_names, "Cases")
             message = f"must have a value, or be a case of the defaults that null removes. {remedy}"
             cases.add_key(message, name)
         merged[name] = case.alone().over(merged.get(name), merge_op)

@@ -33,8 +33,8 @@ def op_inputs(op_type: object, forward: object) -> dict[str, OpInput]:
 @cache
 def _definition(op_type: str) -> dict[str, OpInput]:
     inputs: dict[str, OpInput] = {}
-    for text in _read_table().get(op_type, ()):
-        match = _INPUT.fullmatch(text)
+    line = re.search(rf"^{re.escape(op_type)} .+", _read_table(), re.MULTILINE)
+    for match in map(_INPUT.fullmatch, line[0].split()[1:] if line else ()):
         if match:
             op_input = OpInput(match["attr"] or "", match["dtype"] or "")
             inputs |= {name: op_input for name in (match["name"], match["exported"]) if name}
@@ -42,6 +42,5 @@ def _definition(op_type: str) -> dict[str, OpInput]:
 
 
 @cache
-def _read_table() -> dict[str, tuple[str, ...]]:
-    lines = Path(__file__).with_name("op_inputs.txt").read_text(encoding="utf-8").splitlines()
-    return {op_type: tuple(inputs) for op_type, *inputs in map(str.split, lines)}
+def _read_table() -> str:
+    return Path(__file__).with_name("op_inputs.txt").read_text(encoding="utf-8")

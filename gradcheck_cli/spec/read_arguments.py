@@ -18,6 +18,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from gradcheck_cli.errors import suggest
@@ -251,7 +252,7 @@ def check_known(case_inputs: Written, inputs: Written) -> None:
     names = list(inputs.entries)
     for name, node in case_inputs.entries.items():
         if name not in names:
-            remedy = suggest(name, names) or f"Inputs: {', '.join(names)}"
+            remedy = suggest(name, names, "Inputs")
             case_inputs.add_key(f"must be an input of the op, but got {name!r}. {remedy}", name)
             continue
         for key in ("dict", "fields"):
@@ -332,12 +333,17 @@ def _read_sparse(setting: Setting, name: str, node: Written, model: InputModel) 
     count = _count_nonzeros(node, sparse, shape)
     own = model.model_copy(update={"shape": [count], "sparse": None})
     values = _read_input(setting, f"{name}.values", node, own)
-    is_written = sparse.indices is not None and count > 0
-    source = Source("value", {"value": sparse.indices}) if is_written else Source("places", {"shape": shape})
-    indices = InputSpec(f"{name}.indices", "int64", (count, len(shape)), source, differentiate=False)
-    size = Source("value", {"value": list(shape)})
-    dense = InputSpec(f"{name}.dense_shape", "int64", (len(shape),), size, differentiate=False)
-    return Form("sparse", shape=shape), (indices, values, dense)
+    indices = _places(f"{name}.indices", sparse.indices or [])
+    if not indices.shape[0]:
+        source = Source("places", {"shape": shape})
+        indices = replace(indices, shape=(count, len(shape)), source=source)
+    return Form("sparse", shape=shape), (indices, values, _places(f"{name}.dense_shape", list(shape)))
+
+
+def _places(name: str, value: list[Any]) -> InputSpec:
+    """Return an input of places, as they are written: nothing is differentiated by it."""
+    source = Source("value", {"value": value})
+    return InputSpec(name, "int64", constraints.shape_of(value) or (), source, differentiate=False)
 
 
 def _count_nonzeros(node: Written, sparse: Sparse, shape: tuple[int, ...]) -> int:
@@ -381,16 +387,13 @@ def _read_ragged(setting: Setting, name: str, node: Written, model: InputModel) 
     shape = [sum(nested[-1]), *ragged.inner_shape]
     own = model.model_copy(update={"shape": shape, "ragged": None})
     values = _read_input(setting, f"{name}.flat_values", node, own)
-    names = (
-        [f"{name}.row_splits"]
-        if len(nested) == 1
-        else [f"{name}.nested_row_splits[{depth}]" for depth in range(len(nested))]
-    )
-    ends = [list(itertools.accumulate(lengths, initial=0)) for lengths in nested]
-    splits = tuple(
-        InputSpec(split, "int64", (len(rows),), Source("value", {"value": rows}), differentiate=False)
-        for split, rows in zip(names, ends, strict=True)
-    )
+    splits = [
+        _places(
+            f"{name}.row_splits" if len(nested) == 1 else f"{name}.nested_row_splits[{depth}]",
+            list(itertools.accumulate(lengths, initial=0)),
+        )
+        for depth, lengths in enumerate(nested)
+    ]
     return Form("ragged", splits=len(splits)), (values, *splits)
 
 

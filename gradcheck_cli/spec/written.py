@@ -20,11 +20,22 @@ class Unreadable(Exception):  # noqa: N818 (control flow of those who read)
 _WORDED = (*PAIR_EXPECTATIONS, *EXCEPTIONS)  # keys of short forms, each of which stands for two others
 
 
-class Mark(NamedTuple):
-    """Where a value stands: its line (of a list, mapping or null in a mapping: of its key), its parts."""
+class Spot(NamedTuple):
+    """A line, and the columns of it from which and before which something stands."""
 
-    line: int
-    key_line: int
+    line: int = 0  # 0 for a file as a whole
+    start: int = 0
+    stop: int = 0
+
+
+NOWHERE = Spot()
+
+
+class Mark(NamedTuple):
+    """Where a value stands (a list, mapping or null that begins below its key: the key), its parts."""
+
+    spot: Spot
+    key: Spot
     parts: Mapping[str | int, Mark] = MappingProxyType({})  # by the keys of a mapping, the indices of a list
     kind: type = str  # dict, list, or str for any scalar
 
@@ -70,25 +81,25 @@ class Text(NamedTuple):
 
 @dataclass
 class FaultLog:
-    """The faults of one file, each once: several cases, and several dtypes of a case, read the same text."""
+    """The faults of files, each once: several cases, and several dtypes of a case, read the same text."""
 
-    path: str
     count: int = 0  # of those added, repeated ones too: while it stays the same, what is read is sound
     faults: dict[Fault, None] = field(default_factory=dict)  # in the order in which they were found
-    settled: set[tuple[int, str]] = field(default_factory=set)  # places about which nothing more is said
+    # places about which nothing more is said
+    settled: set[tuple[str, int, str]] = field(default_factory=set)
 
-    def add(self, path: str, line: int, place: Path, message: str) -> None:
+    def add(self, path: str, message: str, spot: Spot = NOWHERE, place: Path = ()) -> None:
         """Add a fault."""
-        fault = Fault(path, line, show_place(place), message)
-        if path != self.path or (line, fault.place) not in self.settled:
+        fault = Fault(path, spot.line, show_place(place), message, (spot.start, spot.stop))
+        if (path, spot.line, fault.place) not in self.settled:
             self.count += 1
             self.faults[fault] = None
 
-    def settle(self, line: int, place: Path, message: str) -> None:
+    def settle(self, path: str, message: str, spot: Spot, place: Path) -> None:
         """Add a fault after which nothing more is said about its place."""
-        self.add(self.path, line, place, message)
+        self.add(path, message, spot, place)
         if place:
-            self.settled.add((line, show_place(place)))
+            self.settled.add((path, spot.line, show_place(place)))
 
 
 class Written(NamedTuple):
@@ -164,12 +175,12 @@ class Written(NamedTuple):
     @property
     def line(self) -> int:
         """The line of this part, or of the nearest above it that is written."""
-        return self.find()[0].mark.line
+        return self.find()[0].mark.spot.line
 
     def add(self, message: str, *path: str | int) -> None:
         """Log a fault of this part, or of what should be at `path` below it."""
         text, _ = self.find(*path)
-        self.log.add(text.path, text.mark.line, text.place, message)
+        self.log.add(text.path, message, text.mark.spot, text.place)
 
     def refuse(self, message: str, *path: str | int) -> NoReturn:
         """Log a fault like `add`, and leave the part that has it.
@@ -183,8 +194,7 @@ class Written(NamedTuple):
     def add_key(self, message: str, key: str) -> None:
         """Log a fault of the key of an entry, rather than its value."""
         text, is_there = self.find(key)
-        line = text.mark.key_line if is_there else text.mark.line
-        self.log.add(text.path, line, text.place, message)
+        self.log.add(text.path, message, text.mark.key if is_there else text.mark.spot, text.place)
 
 
 def show_place(place: Path) -> str:

@@ -59,7 +59,7 @@ def test_an_empty_shard_is_fine_and_reported(invoke, several, tmp_path):
     result = invoke("run", "--shard", "5/5", f"--report=json={file}")
     assert result.code == 0
     assert "shard 5/5: 0 of 3 cases" in result.err
-    assert "cases" not in several.asked  # no TensorFlow for nothing
+    assert several.asked["cases"] == []
     shard = json.loads(file.read_text())["shard"]
     assert (shard["index"], shard["count"], len(shard["plan"])) == (5, 5, 3)
 

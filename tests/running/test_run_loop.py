@@ -76,6 +76,12 @@ def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 
 
+def test_no_worker_is_asked_to_run_nothing():
+    workers = Scripted(0)  # which would raise, as there is no such case
+    report = run_in_workers(workers, [])
+    assert (report.cases, workers.closed) == ((), 1)
+
+
 def test_results_come_in_the_order_of_the_cases():
     report, told, started = run((2,), 2, (0,), (3,), 3, 0, (1,), 1)
     assert told == ["op0", "op1", "op2", "op3"]

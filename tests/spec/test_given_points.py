@@ -39,7 +39,7 @@ def test_elements_and_whole_inputs_are_replaced():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("y=1", "--point: must be INPUT=VALUE or INPUT[INDEX]=VALUE, but got 'y=1'. Inputs: x, m, z."),
+        ("y=1", "--point: must be INPUT=VALUE or INPUT[INDEX]=VALUE, but got 'y=1'. Inputs: x, m, z"),
         ("x", "--point: must be INPUT=VALUE or INPUT[INDEX]=VALUE, but got 'x'."),
         ("x[9]=1", "--point: 'x[9]=1' doesn't fit x, of shape [3]: "),
         ("x=[1, 2]", "--point: 'x=[1, 2]' doesn't fit x, of shape [3]: "),

@@ -9,8 +9,8 @@ from gradcheck_cli.spec.yaml_tree import read_scalar
 
 def parse(content):
     """Return the documents of a file called a, and the faults of the file."""
-    log = FaultLog("a")
-    return yaml_tree.parse(log, content), list(log.faults)
+    log = FaultLog()
+    return yaml_tree.parse(log, "a", content), list(log.faults)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_values_know_line_and_place():
 
 def places_of(document, *paths):
     found = [document.find(*path) for path in paths]
-    return [(text.mark.line, show_place(text.place), is_there) for text, is_there in found]
+    return [(text.mark.spot.line, show_place(text.place), is_there) for text, is_there in found]
 
 
 def test_an_alias_has_a_place_of_its_own():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +15,24 @@ from gradcheck_cli.cli.console import go_on_without_output, print_lines, run_and
 from gradcheck_cli.cli.options.case_options import (
     CaseOptions,
     SelectionOptions,
-    case_options,
     list_cases,
-    selection_options,
 )
-from gradcheck_cli.cli.options.configured import ConfiguredCommand, RunCommand, default_paths, option_group
-from gradcheck_cli.cli.options.gate_options import GateOptions, gate_options
+from gradcheck_cli.cli.options.configured import (
+    ConfiguredCommand,
+    RunCommand,
+    add_options,
+    argument,
+    default_paths,
+    group,
+    option,
+    takes,
+)
+from gradcheck_cli.cli.options.gate_options import GateOptions
 from gradcheck_cli.cli.options.running_options import (
-    ReportTarget,
+    ReportOptions,
     WorkerOptions,
     print_report,
-    report_options,
     start_workers,
-    worker_options,
     write_reports,
 )
 from gradcheck_cli.cli.options.typed_words import SpecPath
@@ -43,70 +48,46 @@ if TYPE_CHECKING:
 class Verbosity:
     """How much of a run is printed."""
 
-    durations: int
-    quiet: bool
-    verbose: bool
-
-
-verbosity_options = option_group(
-    "verbosity",
-    Verbosity,
-    click.option(
-        "--durations", type=click.IntRange(min=0), default=0, metavar="N", help="List the N slowest cases."
-    ),
-    click.option("-q", "--quiet", is_flag=True, help="Print failing tables and the summary only."),
-    click.option(
-        "-v", "--verbose", is_flag=True, help="Add checks, methods, and what was traced and evaluated."
-    ),
-)
+    durations: int = option("--durations N", click.IntRange(min=0), "List the N slowest cases.", default=0)
+    quiet: bool = option("-q --quiet", bool, "Print failing tables and the summary only.")
+    verbose: bool = option("-v --verbose", bool, "Add checks, methods, and what was traced and evaluated.")
 
 
 @dataclass(frozen=True)
 class RunOptions:
     """The options of a run."""
 
-    paths: tuple[str, ...]
-    selection: SelectionOptions
-    changes: CaseOptions
-    form: str
-    reports: tuple[ReportTarget, ...]
-    gate: GateOptions
-    workers: WorkerOptions
-    is_watching: bool
-    show_config: bool
-    verbosity: Verbosity
+    paths: tuple[str, ...] = argument(nargs=-1, type=SpecPath())
+    selection: SelectionOptions = group(SelectionOptions)
+    changes: CaseOptions = group(CaseOptions)
+    reporting: ReportOptions = group(ReportOptions)
+    gate: GateOptions = group(GateOptions)
+    workers: WorkerOptions = group(WorkerOptions)
+    is_watching: bool = option(
+        "--watch",
+        bool,
+        "Keep running: when files are saved, check the affected cases again, with TensorFlow imported once.",
+    )
+    show_config: bool = option("--show-config", bool, "Print every option's value and where it comes from.")
+    verbosity: Verbosity = group(Verbosity)
 
 
 def feature_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the features' options to a command."""
-    for option in reversed([option for group in hooks.run_options() for option in group.options]):
-        function = option(function)
+    for part in reversed(hooks.run_options()):
+        function = add_options(part.kind, function)
     return function
 
 
 @click.command("run", cls=RunCommand)
-@click.argument("paths", nargs=-1, type=SpecPath())
-@selection_options
-@case_options
-@report_options
+@takes(RunOptions)
 @feature_options
-@gate_options
-@worker_options
-@click.option(
-    "--watch",
-    "is_watching",
-    is_flag=True,
-    help="Keep running: when files are saved, check the affected cases again, with TensorFlow imported once.",
-)
 @click.option(
     "--config",
     metavar="FILE",
     expose_value=False,
     help="Take options from FILE instead of the pyproject.toml nearest to PATHS.",
 )
-@click.option("--show-config", is_flag=True, help="Print every option's value and where it comes from.")
-@verbosity_options
-@option_group("options", RunOptions)
 @click.pass_context
 def command(ctx: click.Context, /, *, options: RunOptions, **_features: Any) -> None:  # noqa: ANN401 (click's own)
     """Check the gradients that the specs in PATHS describe.
@@ -139,8 +120,10 @@ def command(ctx: click.Context, /, *, options: RunOptions, **_features: Any) -> 
             raise click.UsageError("--watch: this installation can't.", ctx)
         ctx.exit(code)
     if selection.collect_only:
-        if options.form != "table":
-            raise click.UsageError(f"--collect-only and --format {options.form} exclude each other.", ctx)
+        if options.reporting.form != "table":
+            raise click.UsageError(
+                f"--collect-only and --format {options.reporting.form} exclude each other.", ctx
+            )
         list_cases(selection.select(changes.load(folders), folders).cases)
         return
     ctx.exit(_run(ctx, options, folders, began))
@@ -149,23 +132,23 @@ def command(ctx: click.Context, /, *, options: RunOptions, **_features: Any) -> 
 def _run(ctx: click.Context, options: RunOptions, folders: Sequence[str], began: float) -> int:
     """Check the cases, print and write the findings, and return the exit code."""
     asked = [
-        (part, part.kind(**{name: ctx.params[name] for name in part.parameters}))
+        (part, part.kind(**{own.name: ctx.params[own.name] for own in fields(part.kind)}))
         for part in hooks.run_options()
     ]
     parts = [part.begin(ctx, folders, values) for part, values in asked if part.is_asked(values)]
-    if options.reports or any(part.writes for part in parts):
+    if options.reporting.reports or any(part.writes for part in parts):
         go_on_without_output()
     # First, since TensorFlow is imported in the background.
-    files = [target.file for target in options.reports if target.file is not None]
+    files = [target.file for target in options.reporting.reports if target.file is not None]
     workers = start_workers(ctx, options.workers, files)
-    from gradcheck_cli.results import Report, count_nothing_left
+    from gradcheck_cli.results import count_nothing_left
     from gradcheck_cli.running.selection import selection_of, write_history
 
     policy, ignored = options.gate.policy, options.gate.ignored
     changes, selection = options.changes, options.selection
     loaded = changes.load(folders)
     selected = selection.select(loaded, folders)
-    kinds = {options.form, *(target.kind for target in options.reports)}
+    kinds = {options.reporting.form, *(target.kind for target in options.reporting.reports)}
     cases = _prepare_cases(
         changes.apply_to(selected.cases),
         kinds,
@@ -173,28 +156,18 @@ def _run(ctx: click.Context, options: RunOptions, folders: Sequence[str], began:
     )
     for notice in selected.notices:
         click.echo(notice, err=True)
-    if cases:
-        lines_of = _lines_of(options.verbosity, policy) if options.form == "table" else lambda _: []
-        stopper = selection.stopper(policy, began)
 
-        def mark(case: CaseResult) -> CaseResult:
-            return reduce(lambda marked, part: part.mark(marked), parts, ignored.mark(case))
+    def mark(case: CaseResult) -> CaseResult:
+        return reduce(lambda marked, part: part.mark(marked), parts, ignored.mark(case))
 
-        report = run_and_print(
-            workers,
-            cases,
-            lines_of,
-            stopper=stopper,
-            mark=mark,
-            is_shard=selected.shard is not None,
-        )
-    else:
-        import platform
-
-        from gradcheck_cli import __version__
-
-        # TensorFlow's version isn't known: other shards' reports have it.
-        report = Report(__version__, "", platform.python_version(), changes.seed or 0, ())
+    report = run_and_print(
+        workers,
+        cases,
+        _lines_of(options.verbosity, policy) if options.reporting.form == "table" else lambda _: [],
+        stopper=selection.stopper(policy, began),
+        mark=mark,
+        is_shard=selected.shard is not None,
+    )
     report = replace(
         report,
         policy=policy,
@@ -207,9 +180,9 @@ def _run(ctx: click.Context, options: RunOptions, folders: Sequence[str], began:
     for part in parts:
         report = part.add_to(report)
     write_history(selection.cache_folder, report)
-    unwritten = _print_end(report, options.form, options.verbosity)
+    unwritten = _print_end(report, options.reporting.form, options.verbosity)
     unwritten = max(unwritten, *(part.write(report) for part in parts), 0)
-    return write_reports(options.reports, options.form, report) or unwritten
+    return write_reports(options.reporting, report) or unwritten
 
 
 def _prepare_cases(cases: Sequence[Case], kinds: set[str], *, needs_fingerprints: bool) -> tuple[Case, ...]:

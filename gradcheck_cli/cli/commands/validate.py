@@ -9,7 +9,7 @@ from importlib import import_module
 import click
 
 from gradcheck_cli import hooks
-from gradcheck_cli.cli.options.configured import default_paths, form_option
+from gradcheck_cli.cli.options.configured import default_paths, takes_form
 from gradcheck_cli.cli.options.typed_words import SpecPath
 from gradcheck_cli.errors import Fault, SpecError
 from gradcheck_cli.visible import count
@@ -19,7 +19,7 @@ FORMATS = {name: form for name, form in hooks.formats().items() if form.of_fault
 
 @click.command("validate")
 @click.argument("paths", nargs=-1, type=SpecPath())
-@form_option("json", *FORMATS, more=": github for annotations on a change's lines, sarif for code scanning")
+@takes_form("json", *FORMATS, more=": github for annotations on a change's lines, sarif for code scanning")
 def command(*, paths: tuple[str, ...], form: str) -> None:
     """Read the specs in PATHS and report every fault of every file at once.
 

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from gradcheck_cli import hooks
-from gradcheck_cli.cli.options.configured import SECONDS, Function, option_group
+from gradcheck_cli.cli.options.configured import SECONDS, argument, option, takes
 from gradcheck_cli.cli.options.typed_words import NamedSpec, SpecPath, keep_named
 from gradcheck_cli.errors import GradcheckError, UsageError
 from gradcheck_cli.spec.words import MODES
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.gate import Shard
     from gradcheck_cli.results import Policy
     from gradcheck_cli.running.run_loop import Stopper
+    from gradcheck_cli.running.selection import Key, Past
     from gradcheck_cli.spec.case import Case, Judging, Power, Wanted
 
 
@@ -40,60 +42,53 @@ def _shard(value: str) -> tuple[int, int]:
     return index, count
 
 
-cache_option = click.option(
-    "--cache-dir",
-    "cache",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="The folder for past failures and durations. [default: .gradcheck_cache in the project]",
-)
+def cache_option() -> Any:  # noqa: ANN401 (as `option`)
+    """Return the field of the folder for past failures and durations."""
+    kind = click.Path(file_okay=False, path_type=Path)
+    text = "The folder for past failures and durations. [default: .gradcheck_cache in the project]"
+    return option("--cache-dir DIR", kind, text)
 
 
-def _names_option(
-    option: str, parameter: str, text: str, metavar: str = "NAME"
-) -> Callable[[Function], Function]:
-    """Return a repeatable option for names, which the shell completes."""
-    offers = hooks.completing(parameter)
-    return click.option(option, parameter, multiple=True, metavar=metavar, shell_complete=offers, help=text)
+def seed_option() -> Any:  # noqa: ANN401 (as `option`)
+    """Return the field of the seed."""
+    return option("--seed N", click.IntRange(min=0), "Draw inputs with this seed, whatever specs say.")
 
 
-_point_option = click.option(
-    "--point",
-    metavar="INPUT=VALUE",
-    help="Check at the first sample point with these values, such as 'x[2]=37.2; y=[1, 2]'.",
-)
+def _names_option(usage: str, kind: str, text: str) -> Any:  # noqa: ANN401 (as `option`)
+    """Return the field of a repeatable option for names, which the shell completes."""
+    return option(usage, None, f"{text}; repeatable.", multiple=True, shell_complete=hooks.completing(kind))
 
-_OPS_AND_CASES = (
-    _names_option("--op", "ops", "Only this op; repeatable."),
-    _names_option("--case", "names", "Only this case; repeatable."),
-)
-_NAMING = (
-    *_OPS_AND_CASES,
-    click.option(
-        "-k",
-        "expression",
-        metavar="EXPR",
-        help="Only cases whose path, op or case contains these words, joined by and, or, not and brackets: "
-        "-k 'huber and not wide'.",
-    ),
-    _names_option("--tag", "tags", "Only specs with this tag; repeatable.", "TAG"),
-    _names_option(
-        "--op-type", "op_types", "Only specs with this op_type, or that cover it; repeatable.", "TYPE"
-    ),
-    _point_option,
+
+@dataclass(frozen=True)
+class _Named:
+    """Cases of requested names; empty fields mean all."""
+
+    ops: tuple[str, ...] = _names_option("--op NAME", "ops", "Only this op")
+    names: tuple[str, ...] = _names_option("--case NAME", "names", "Only this case")
+
+
+_POINT = (
+    "--point INPUT=VALUE",
+    None,
+    "Check at the first sample point with these values, such as 'x[2]=37.2; y=[1, 2]'.",
 )
 
 
 @dataclass(frozen=True)
-class NamedCases:
+class NamedCases(_Named):
     """Cases that are requested by name; empty fields mean all."""
 
-    ops: tuple[str, ...]
-    names: tuple[str, ...]
-    expression: str | None
-    tags: tuple[str, ...]
-    op_types: tuple[str, ...]
-    point: str | None
+    expression: str | None = option(
+        "-k EXPR",
+        None,
+        "Only cases whose path, op or case contains these words, joined by and, or, not and brackets: "
+        "-k 'huber and not wide'.",
+    )
+    tags: tuple[str, ...] = _names_option("--tag TAG", "tags", "Only specs with this tag")
+    op_types: tuple[str, ...] = _names_option(
+        "--op-type TYPE", "op_types", "Only specs with this op_type, or that cover it"
+    )
+    point: str | None = option(*_POINT)
 
     def choose(self, cases: Sequence[Case], paths: Sequence[str]) -> tuple[Case, ...]:
         """Return the requested cases of some paths.
@@ -101,10 +96,10 @@ class NamedCases:
         Raises:
             NoSpecsError: a requested name doesn't exist.
         """
-        from gradcheck_cli.running.selection import CaseFilter, choose
+        from gradcheck_cli.running.selection import WORDS, choose
 
-        case_filter = CaseFilter(self.names, self.tags, self.op_types, self.expression, self.ops)
-        chosen = choose(keep_named(cases, paths), case_filter)
+        requested = {kind: getattr(self, kind) for kind in WORDS}
+        chosen = choose(keep_named(cases, paths), self.expression, **requested)
         return tuple(_at_point(chosen, self.point))
 
 
@@ -121,19 +116,14 @@ def _at_point(cases: Sequence[Case], point: str | None) -> Sequence[Case]:
     return [at_point(case, point) for case in cases]
 
 
-naming_options = option_group("named", NamedCases, *_NAMING)
-
-
 @dataclass(frozen=True)
-class PickedCases:
+class PickedCases(_Named):
     """Cases of one spec, and the requested pair; `None` for all pairs."""
 
-    spec: str
-    pair: str | None
-    ops: tuple[str, ...]
-    names: tuple[str, ...]
-    seed: int | None
-    point: str | None
+    seed: int | None = seed_option()
+    point: str | None = option(*_POINT)
+    spec: str = argument(type=SpecPath())
+    pair: str | None = None
 
     def load(self) -> list[Case]:
         """Read the spec, and return the requested cases that can have the pair.
@@ -142,11 +132,11 @@ class PickedCases:
             NoSpecsError: there is no such case, or no such op.
             UsageError: no case can have such a pair.
         """
-        from gradcheck_cli.running.selection import CaseFilter, choose, filter_by_pair
+        from gradcheck_cli.running.selection import choose, filter_by_pair
         from gradcheck_cli.spec.load import load_cases
 
         cases = keep_named(load_cases([self.spec], seed=self.seed), [self.spec])
-        chosen = choose(cases, CaseFilter(names=self.names, ops=self.ops))
+        chosen = choose(cases, names=self.names, ops=self.ops)
         return filter_by_pair(_at_point(chosen, self.point), self.label)
 
     @property
@@ -158,20 +148,8 @@ class PickedCases:
 
 def picking_options(text: str) -> Callable[..., Any]:
     """Return a decorator that adds the options that select cases and a pair of one spec."""
-    return option_group(
-        "picked",
-        PickedCases,
-        click.argument("spec", type=SpecPath()),
-        click.option(
-            "--pair",
-            metavar="dOUT/dIN",
-            shell_complete=hooks.completing("pairs"),
-            help=text,
-        ),
-        *_OPS_AND_CASES,
-        seed_option,
-        _point_option,
-    )
+    pair = click.option("--pair", metavar="dOUT/dIN", shell_complete=hooks.completing("pairs"), help=text)
+    return lambda function: pair(takes(PickedCases, "picked")(function))
 
 
 def handle_cases(cases: Sequence[Case], handle: Callable[[Case], int]) -> int:
@@ -234,20 +212,47 @@ class SelectedCases:
 class SelectionOptions(NamedCases):
     """The options that say which cases run, and when a run ends early."""
 
-    last_failed: bool
-    failed_first: bool
-    changed: str | None
-    shard: tuple[int, int] | None
-    stop_first: bool
-    max_failures: int | None
-    max_time: float | None
-    collect_only: bool
-    cache: Path | None
+    last_failed: bool = option(
+        "--lf --last-failed", bool, "Only the cases that failed when they last ran; all, if none did."
+    )
+    failed_first: bool = option(
+        "--ff --failed-first", bool, "Check first the cases that failed when they last ran."
+    )
+    changed: str | None = option(
+        "--changed [REV]",
+        None,
+        "Leave out specs that, as recorded when they last ran, read nothing that has changed since the git "
+        "revision REV. [without REV: HEAD, so what isn't committed]",
+        is_flag=False,
+        flag_value="HEAD",
+    )
+    shard: tuple[int, int] | None = option(
+        "--shard K/N",
+        _shard,
+        "Check part K of N, balanced by how long cases took before; `gradcheck merge` joins the reports.",
+    )
+    stop_first: bool = option("-x --exitfirst", bool, "Stop after the first case that fails.")
+    max_failures: int | None = option(
+        "--max-failures N", click.IntRange(min=1), "Stop after the Nth case that fails."
+    )
+    max_time: float | None = option(
+        "--max-time SECONDS",
+        SECONDS,
+        "Stop the run after this long; the remaining cases count as unchecked (exit 3).",
+    )
+    collect_only: bool = option("--collect-only", bool, "List the cases without checking them.")
+    cache: Path | None = cache_option()
 
     @property
     def cache_folder(self) -> Path:
         """The folder with the history of past runs."""
         return self.cache or default_cache()
+
+    @cached_property
+    def _history(self) -> dict[Key, Past]:
+        from gradcheck_cli.running.selection import read_history
+
+        return read_history(self.cache_folder)
 
     def select(self, cases: Sequence[Case], paths: Sequence[str]) -> SelectedCases:
         """Return the cases of some paths that are to run.
@@ -255,43 +260,39 @@ class SelectionOptions(NamedCases):
         A requested name that doesn't exist is an error (exit 5). A selection that is empty because of git or
         past runs is none: there is nothing to check.
         """
-        # Late imports for each option: git and reading modules cost time.
-        from gradcheck_cli.running.selection import failed_before, read_history
+        # Late imports: git and reading modules cost time.
+        from gradcheck_cli.running.selection import failed_before, shard_of
 
         chosen = self.choose(cases, paths)
         notices = []
         shard = None
-        if self.last_failed:
-            failed = failed_before(chosen, read_history(self.cache_folder))
-            if not failed:
+        if self.last_failed or self.failed_first:
+            failed = failed_before(chosen, self._history)
+            if self.last_failed and not failed:
                 notices.append("--last-failed: nothing is known to have failed; checking all")
-            chosen = failed or chosen
-        elif self.failed_first:
-            failed = failed_before(chosen, read_history(self.cache_folder))
-            first = {id(case) for case in failed}
-            chosen = (*failed, *(case for case in chosen if id(case) not in first))
+            left = () if self.last_failed and failed else chosen
+            first = set(map(id, failed))
+            chosen = (*failed, *(case for case in left if id(case) not in first))
         if self.changed is not None:
             from gradcheck_cli.running.changed import changed_cases
 
-            history = read_history(self.cache_folder)
-            touched = changed_cases(chosen, self.changed, history, self.cache_folder)
+            touched = changed_cases(chosen, self.changed, self._history, self.cache_folder)
             notices.append(
                 f"--changed {self.changed}: {len(touched)} of {count(len(chosen), 'case')} may be touched"
             )
             chosen = touched
         if self.shard is not None:
-            from gradcheck_cli.running.selection import shard_of
-
             whole = len(chosen)
-            chosen, shard = shard_of(chosen, *self.shard, read_history(self.cache_folder))
+            chosen, shard = shard_of(chosen, *self.shard, self._history)
             notices.append(f"shard {self.shard[0]}/{self.shard[1]}: {len(chosen)} of {count(whole, 'case')}")
         return SelectedCases(chosen, tuple(notices), shard)
 
     def narrowing_words(self, paths: Sequence[str]) -> list[str]:
         """Return what selects cases of some paths or ends a run early, as on a command line."""
+        from gradcheck_cli.running.selection import WORDS
+
         words = ["::".join((path, *path.names)) for path in paths if isinstance(path, NamedSpec)]
-        several = {"--op": self.ops, "--case": self.names, "--tag": self.tags, "--op-type": self.op_types}
-        words += [f"{option} {value}" for option, values in several.items() for value in values]
+        words += [f"{option} {word}" for kind, (option, *_) in WORDS.items() for word in getattr(self, kind)]
         flags = {"--last-failed": self.last_failed, "-x": self.stop_first}
         words += [option for option, is_on in flags.items() if is_on]
         values = {
@@ -313,59 +314,6 @@ class SelectionOptions(NamedCases):
             max_time=self.max_time,
             began=began,
         )
-
-
-selection_options = option_group(
-    "selection",
-    SelectionOptions,
-    *_NAMING,
-    click.option(
-        "--lf",
-        "--last-failed",
-        "last_failed",
-        is_flag=True,
-        help="Only the cases that failed when they last ran; all, if none did.",
-    ),
-    click.option(
-        "--ff",
-        "--failed-first",
-        "failed_first",
-        is_flag=True,
-        help="Check first the cases that failed when they last ran.",
-    ),
-    click.option(
-        "--changed",
-        is_flag=False,
-        flag_value="HEAD",
-        metavar="[REV]",
-        help="Leave out specs that, as recorded when they last ran, read nothing that has changed since the "
-        "git revision REV. [without REV: HEAD, so what isn't committed]",
-    ),
-    click.option(
-        "--shard",
-        type=_shard,
-        metavar="K/N",
-        help="Check part K of N, balanced by how long cases took before; `gradcheck merge` joins the "
-        "reports.",
-    ),
-    click.option(
-        "-x", "--exitfirst", "stop_first", is_flag=True, help="Stop after the first case that fails."
-    ),
-    click.option(
-        "--max-failures",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Stop after the Nth case that fails.",
-    ),
-    click.option(
-        "--max-time",
-        type=SECONDS,
-        metavar="SECONDS",
-        help="Stop the run after this long; the remaining cases count as unchecked (exit 3).",
-    ),
-    click.option("--collect-only", is_flag=True, help="List the cases without checking them."),
-    cache_option,
-)
 
 
 def list_cases(cases: Sequence[Case]) -> None:
@@ -415,13 +363,38 @@ def _power(value: str) -> Power:
 class CaseOptions:
     """The command line's changes to cases; `None` and empty values leave them as their specs have them."""
 
-    seed: int | None = None
-    modes: tuple[str, ...] = ()
-    device: str | None = None
-    power: Power | None = None
-    budget: float | None = None
-    require: str | None = None
-    search: float | None = None
+    seed: int | None = seed_option()
+    modes: tuple[str, ...] = option(
+        "--mode", click.Choice(MODES), "Check in this mode, whatever specs say; repeatable.", multiple=True
+    )
+    device: str | None = option(
+        "--device DEVICE",
+        _device,
+        "Run on this device, such as GPU:0; cases are skipped if it doesn't exist.",
+    )
+    power: Power | None = option(
+        "--power SIZE:PROBABILITY",
+        _power,
+        "What random probes must detect: an error of this relative SIZE in one element is missed with at "
+        "most this PROBABILITY. [default: 0.01:0.1]",
+    )
+    budget: float | None = option(
+        "--budget SECONDS",
+        SECONDS,
+        "About how much processor time one case may take beyond the necessary minimum. Where single elements "
+        "take longer, random probes replace them; what these can't see is inconclusive. [default: 10]",
+    )
+    require: str | None = option(
+        "--require",
+        click.Choice(["full"]),
+        "full: refuse random probes; a Jacobian too large for anything else is inconclusive.",
+    )
+    search: float | None = option(
+        "--search SECONDS",
+        SECONDS,
+        "After the check, search each case for this long for an input at which its gradient is wrong; see "
+        "`gradcheck search`.",
+    )
 
     def load(self, folders: Sequence[str]) -> tuple[Case, ...]:
         """Read the cases of specs; values are drawn from the requested seed."""
@@ -451,53 +424,3 @@ _Group = TypeVar("_Group", "Judging", "Wanted")
 def _changed(group: _Group, **options: Any) -> _Group:  # noqa: ANN401 (as `replace` has it)
     """Return a group of a case's fields, changed by the options that were given: those that aren't `None`."""
     return replace(group, **{name: value for name, value in options.items() if value is not None})
-
-
-seed_option = click.option(
-    "--seed", type=click.IntRange(min=0), metavar="N", help="Draw inputs with this seed, whatever specs say."
-)
-case_options = option_group(
-    "changes",
-    CaseOptions,
-    seed_option,
-    click.option(
-        "--mode",
-        "modes",
-        multiple=True,
-        type=click.Choice(MODES),
-        help="Check in this mode, whatever specs say; repeatable.",
-    ),
-    click.option(
-        "--device",
-        metavar="DEVICE",
-        type=_device,
-        help="Run on this device, such as GPU:0; cases are skipped if it doesn't exist.",
-    ),
-    click.option(
-        "--power",
-        metavar="SIZE:PROBABILITY",
-        type=_power,
-        help="What random probes must detect: an error of this relative SIZE in one element is missed with "
-        "at most this PROBABILITY. [default: 0.01:0.1]",
-    ),
-    click.option(
-        "--budget",
-        type=SECONDS,
-        metavar="SECONDS",
-        help="About how much processor time one case may take beyond the necessary minimum. Where single "
-        "elements take longer, random probes replace them; what these can't see is inconclusive. "
-        "[default: 10]",
-    ),
-    click.option(
-        "--require",
-        type=click.Choice(["full"]),
-        help="full: refuse random probes; a Jacobian too large for anything else is inconclusive.",
-    ),
-    click.option(
-        "--search",
-        type=SECONDS,
-        metavar="SECONDS",
-        help="After the check, search each case for this long for an input at which its gradient is wrong; "
-        "see `gradcheck search`.",
-    ),
-)

@@ -11,9 +11,9 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -90,16 +90,14 @@ def settings_for(paths: Sequence[str], config: str | None = None) -> Settings:
             raise UsageError(f"{config}: has no [tool.gradcheck]")
         return Settings(Path(config).absolute(), table)
     here = read_settings()
-    nearest = {
-        settings.file: settings for settings in (read_settings(Path(path).absolute()) for path in paths)
-    }
-    nearest = {file or here.file: settings if file else here for file, settings in nearest.items()}
-    if len(nearest) > 1:
-        names = " and ".join(os.path.relpath(file) if file else "no file" for file in nearest)
+    own = [settings if settings.file else here for settings in map(read_settings, paths)]
+    by_file = {settings.file: settings for settings in own}
+    if len(by_file) > 1:
+        names = " and ".join(os.path.relpath(file) if file else "no file" for file in by_file)
         raise UsageError(
             f"{names} set options for these specs: run gradcheck once for each, or choose one with --config"
         )
-    return next(iter(nearest.values()), here)
+    return next(iter(by_file.values()), here)
 
 
 def default_paths(start: Path | None = None, settings: Settings | None = None) -> tuple[str, ...]:
@@ -147,42 +145,82 @@ def _table_of(file: Path) -> dict[str, Any] | None:
     return table
 
 
-Function = TypeVar("Function", bound="Callable[..., Any]")
+SECONDS, PERCENT = click.FloatRange(min=0, min_open=True), click.FloatRange(0, 100)
 
 
-def option_group(name: str, kind: type, *options: Callable[[Function], Function]) -> Callable[..., Any]:
-    """Return a decorator that adds options to a command, and passes their values as one object.
+def option(usage: str, kind: Any = None, text: str = "", **more: Any) -> Any:  # noqa: ANN401 (as `field` has it)
+    """Return a field of a class of options, which an option of the command line fills.
 
     Args:
+        usage: its names and its metavar, as the help has them: `-j --jobs N`.
+        kind: what click takes as its type; `bool` for a flag.
+        text: its help.
+        more: further arguments of `click.option`.
+    """
+    words = usage.split()
+    names = [word for word in words if word.startswith("-")]
+    own = (
+        {"is_flag": True}
+        if kind is bool
+        else {"type": kind, "metavar": " ".join(words[len(names) :]) or None}
+    )
+    default = more.get("default", False if kind is bool else () if "multiple" in more else None)
+    return field(default=default, metadata={"add": partial(click.option, *names, help=text, **own, **more)})
+
+
+def argument(**more: Any) -> Any:  # noqa: ANN401 (as `field` has it)
+    """Return a field of a class of options, which an argument of the command line fills."""
+    return field(default=(), metadata={"add": partial(click.argument, **more)})
+
+
+def group(kind: type) -> Any:  # noqa: ANN401 (as `field` has it)
+    """Return a field of a class of options, which holds an object of another such class."""
+    return field(default_factory=kind, metadata={"group": kind})
+
+
+def takes(kind: type, name: str = "options") -> Callable[..., Any]:
+    """Return a decorator that adds the options of a class to a command, and passes an object of it.
+
+    Args:
+        kind: a dataclass, with fields made by `option`, `argument` and `group`.
         name: the parameter of the command's function that takes the object.
-        kind: the object's class, a dataclass. Its fields have the names of the options' parameters.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
         def call(*arguments: Any, **values: Any) -> Any:  # noqa: ANN401 (click's own)
-            values[name] = kind(**{field.name: values.pop(field.name) for field in fields(kind)})
+            values[name] = _filled(kind, values)
             return function(*arguments, **values)
 
-        for option in reversed(options):
-            call = option(call)
-        return call
+        return add_options(kind, call)
 
     return decorate
 
 
-SECONDS, PERCENT = click.FloatRange(min=0, min_open=True), click.FloatRange(0, 100)
+def add_options(kind: type, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a class to a command."""
+    for own in reversed(fields(kind)):
+        if "group" in own.metadata:
+            function = add_options(own.metadata["group"], function)
+        elif own.metadata:
+            function = own.metadata["add"](own.name)(function)
+    return function
 
 
-def form_option(*forms: str, more: str = "") -> Callable[[Function], Function]:
-    """Return the option that says in which form a command prints; `more` goes on with its help."""
-    return click.option(
-        "--format",
-        "form",
-        type=click.Choice(["table", *forms]),
-        default="table",
-        help=f"What to print{more}.",
-    )
+def _filled(kind: type, values: dict[str, Any]) -> Any:  # noqa: ANN401 (of that class)
+    parts = {own.name: own.metadata.get("group") for own in fields(kind)}
+    return kind(**{name: _filled(part, values) if part else values.pop(name) for name, part in parts.items()})
+
+
+def form_option(*forms: str, more: str = "") -> Any:  # noqa: ANN401 (as `option`)
+    """Return the field of a class of options for how a command prints; `more` goes on with its help."""
+    return option("--format", click.Choice(["table", *forms]), f"What to print{more}.", default="table")
+
+
+def takes_form(*forms: str, more: str = "") -> Callable[..., Any]:
+    """Return a decorator that adds this option alone to a command, as `form`."""
+    decorate: Callable[..., Any] = form_option(*forms, more=more).metadata["add"]("form")
+    return decorate
 
 
 # Options that make no sense in a file.
@@ -284,10 +322,7 @@ class ConfiguredCommand(click.Command):
         known_keys = [*keys, "specs"]
         faults = [
             f"{settings.place(key)}: unknown key. "
-            + (
-                suggest(key.replace("_", "-"), known_keys)
-                or f"Possible keys: {', '.join(sorted(known_keys))}."
-            )
+            + suggest(key.replace("_", "-"), sorted(known_keys), "Possible keys")
             for key in settings.table
             if key not in known_keys
         ]
@@ -336,7 +371,7 @@ class RunCommand(ConfiguredCommand):
             if isinstance(param, click.Option) and (record := param.get_help_record(ctx))
         }
         own_groups = [(title, names.split()) for title, names in self.groups]
-        features = [(group.heading, group.parameters) for group in hooks.run_options()]
+        features = [(own.heading, [part.name for part in fields(own.kind)]) for own in hooks.run_options()]
         for title, names in (*own_groups, *features):
             with formatter.section(title):
                 formatter.write_dl([records.pop(name) for name in names if name in records])

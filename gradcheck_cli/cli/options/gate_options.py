@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradcheck_cli.cli.options.configured import ConfiguredCommand, Settings, option_group, settings_for
+from gradcheck_cli.cli.options.configured import ConfiguredCommand, Settings, option, settings_for, takes
 
 if TYPE_CHECKING:
     from gradcheck_cli.reporting.codes import Ignored
@@ -21,9 +21,19 @@ if TYPE_CHECKING:
 class GateOptions:
     """What counts as a failure."""
 
-    ignore: tuple[str, ...]
-    strict: bool
-    strict_precision: bool
+    ignore: tuple[str, ...] = option(
+        "--ignore CODE",
+        None,
+        "Don't count pairs that are undecided with this code: GC212, or GC2 for all; repeatable. They "
+        "are listed as ignored. What is wrong or wasn't tested always counts.",
+        multiple=True,
+    )
+    strict: bool = option("--strict", bool, "Count everything that was skipped as a failure (exit 3).")
+    strict_precision: bool = option(
+        "--strict-precision",
+        bool,
+        "Count a precision warning (right in float64, too few digits as declared) as a failure (exit 1).",
+    )
 
     @property
     def policy(self) -> Policy:
@@ -44,26 +54,6 @@ class GateOptions:
         return read_ignored(self.ignore)
 
 
-gate_options = option_group(
-    "gate",
-    GateOptions,
-    click.option(
-        "--ignore",
-        multiple=True,
-        metavar="CODE",
-        help="Don't count pairs that are undecided with this code: GC212, or GC2 for all; repeatable. They "
-        "are listed as ignored. What is wrong or wasn't tested always counts.",
-    ),
-    click.option("--strict", is_flag=True, help="Count everything that was skipped as a failure (exit 3)."),
-    click.option(
-        "--strict-precision",
-        is_flag=True,
-        help="Count a precision warning (right in float64, too few digits as declared) as a failure "
-        "(exit 1).",
-    ),
-)
-
-
 class _Gate(ConfiguredCommand):
     """These options alone, as the environment and `[tool.gradcheck]` set them."""
 
@@ -75,7 +65,7 @@ class _Gate(ConfiguredCommand):
 
 @click.command(cls=_Gate)
 @click.argument("paths", nargs=-1)
-@gate_options
+@takes(GateOptions)
 def _gate() -> None: ...
 
 

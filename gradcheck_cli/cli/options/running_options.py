@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
 from gradcheck_cli import hooks
 from gradcheck_cli.cli.console import OutputLostError, print_commands
-from gradcheck_cli.cli.options.configured import SECONDS, form_option, option_group
+from gradcheck_cli.cli.options.configured import SECONDS, form_option, option
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.hooks import REPORTS, extensions
 from gradcheck_cli.reporting.formats import FORMATS, TO_FILES, render
@@ -39,18 +39,6 @@ if TYPE_CHECKING:
 _SCHEDULER = re.compile(r"dask://[^/\s]+:\d+/?")
 
 
-@dataclass(frozen=True)
-class WorkerOptions:
-    """Where cases run, and what they may use there."""
-
-    jobs: int | None  # how many processes at a time; 0 is in this process
-    isolate: bool  # whether each case has its own process, instead of each document
-    timeout: float | None  # seconds for a case
-    memory: int | None  # bytes for a process
-    cluster: str | None  # the Dask scheduler, dask://HOST:PORT; `None` for processes of this machine
-    allow_version_skew: bool  # whether versions there may differ
-
-
 def _size(value: str) -> int:
     size = size_of(value)
     if not size:
@@ -64,45 +52,35 @@ def _cluster(value: str) -> str:
     return value
 
 
-worker_options = option_group(
-    "workers",
-    WorkerOptions,
-    click.option(
-        "-j",
-        "--jobs",
-        type=click.IntRange(min=0),
-        metavar="N",
-        help="Check N documents at a time, each in its own process; 0: all in this process, "
-        "for a debugger. [default: one per core]",
-    ),
-    click.option(
-        "--timeout",
-        type=SECONDS,
-        metavar="SECONDS",
-        help="Give up a case after this long, unless its spec sets a timeout. "
-        f"[default: {DEFAULT_TIMEOUT:g}]",
-    ),
-    click.option(
-        "--memory",
-        metavar="SIZE",
-        type=_size,
-        help="Memory that a process may use, such as 4GiB. [default: half of the machine's]",
-    ),
-    click.option("--isolate", is_flag=True, help="Give each case its own process, instead of each document."),
-    click.option(
-        "--on",
-        "cluster",
-        metavar="CLUSTER",
-        type=_cluster,
-        help="Run on a Dask cluster, with the scheduler at dask://HOST:PORT.",
-    ),
-    click.option(
+@dataclass(frozen=True)
+class WorkerOptions:
+    """Where cases run, and what they may use there."""
+
+    jobs: int | None = option(
+        "-j --jobs N",
+        click.IntRange(min=0),
+        "Check N documents at a time, each in its own process; 0: all in this process, for a debugger. "
+        "[default: one per core]",
+    )
+    timeout: float | None = option(
+        "--timeout SECONDS",
+        SECONDS,
+        f"Give up a case after this long, unless its spec sets a timeout. [default: {DEFAULT_TIMEOUT:g}]",
+    )
+    memory: int | None = option(  # bytes
+        "--memory SIZE",
+        _size,
+        "Memory that a process may use, such as 4GiB. [default: half of the machine's]",
+    )
+    isolate: bool = option("--isolate", bool, "Give each case its own process, instead of each document.")
+    cluster: str | None = option(
+        "--on CLUSTER", _cluster, "Run on a Dask cluster, with the scheduler at dask://HOST:PORT."
+    )
+    allow_version_skew: bool = option(
         "--allow-version-skew",
-        is_flag=True,
-        help="With --on: accept workers with other versions of TensorFlow, NumPy or Python, but not of "
-        "gradcheck.",
-    ),
-)
+        bool,
+        "With --on: accept workers with other versions of TensorFlow, NumPy or Python, but not of gradcheck.",
+    )
 
 
 def start_workers(
@@ -174,8 +152,6 @@ def _start_in_cluster(
     return workers
 
 
-Function = TypeVar("Function", bound="Callable[..., Any]")
-
 FORMS = ", ".join(f"{kind}=FILE" for kind in TO_FILES) + (" or github" if "github" in FORMATS else "")
 
 
@@ -226,18 +202,19 @@ def _require_place(file: Path) -> None:
         raise click.BadParameter(f"'{file}' can't be written: {error.strerror or error}.") from error
 
 
-def report_options(function: Function) -> Function:
-    """Add `--format` and `--report`, as `form` and `reports`."""
-    reports = click.option(
-        "--report",
-        "reports",
+@dataclass(frozen=True)
+class ReportOptions:
+    """In which form a report is printed, and which files are written."""
+
+    form: str = form_option(*FORMATS)
+    reports: tuple[ReportTarget, ...] = option(
+        "--report KIND=FILE",
+        None,
+        f"Also write a report: {FORMS}; repeatable. github prints annotations, and appends the markdown to "
+        "$GITHUB_STEP_SUMMARY.",
         multiple=True,
-        metavar="KIND=FILE",
         callback=_read_reports,
-        help=f"Also write a report: {FORMS}; repeatable. github prints annotations, and appends the "
-        "markdown to $GITHUB_STEP_SUMMARY.",
     )
-    return form_option(*FORMATS)(reports(function))
 
 
 def root_folder() -> Path:
@@ -293,12 +270,11 @@ def _print_report(form: str, report: Report) -> None:
     sys.stdout.flush()
 
 
-def write_reports(reports: Sequence[ReportTarget], form: str, report: Report) -> int:
+def write_reports(options: ReportOptions, report: Report) -> int:
     """Write the requested reports, and report those that can't be written.
 
-    Args:
-        form: the form of standard output: GitHub's annotations are printed there beside a table, but
-            otherwise on standard error, since another program then reads standard output.
+    GitHub's annotations are printed on standard output beside a table, but otherwise on standard error, since
+    another program then reads standard output.
 
     Returns:
         The report's own exit code; 2 instead of 0 if a file can't be written.
@@ -306,16 +282,16 @@ def write_reports(reports: Sequence[ReportTarget], form: str, report: Report) ->
     root = root_folder()
     failures = [
         write_file(target.file, partial(render, target.kind, report, root))
-        for target in reports
+        for target in options.reports
         if target.file is not None
     ]
-    is_beside = form != "github" and any(target.kind == "github" for target in reports)
+    is_beside = options.form != "github" and any(target.kind == "github" for target in options.reports)
     if is_beside:
-        err = form != "table"
+        err = options.form != "table"
         annotate = partial(render, "github", report, root)
         failures.append(try_to_write("annotations", lambda: print_commands(annotate(), err=err)))
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
-    if summary and (form == "github" or is_beside):
+    if summary and (options.form == "github" or is_beside):
 
         def append() -> None:
             with Path(summary).open("a", encoding="utf-8", errors="backslashreplace") as stream:

@@ -80,27 +80,23 @@ def keep_named(cases: Sequence[Case], paths: Sequence[str]) -> tuple[Case, ...]:
     Raises:
         NoSpecsError: an op or a case has no such name.
     """
-    named = [path for path in paths if isinstance(path, NamedSpec)]
-    if not named:
+    if not any(isinstance(path, NamedSpec) for path in paths):
         return tuple(cases)
-    from gradcheck_cli.running.selection import CaseFilter, choose
-    from gradcheck_cli.spec.load import display_path
+    from gradcheck_cli.running.selection import choose
 
-    whole = {Path(path).resolve() for path in paths if not isinstance(path, NamedSpec)}
     asked: list[Case] = []
-    for spec in named:
-        inside = [case for case in cases if case.origin.path == display_path(Path(spec))]
-        op, *rest = spec.names
-        inside = list(choose(inside, CaseFilter(ops=(op,))))
-        case_names = {name: case.name for case in inside for name in _test_names(case)}
-        asked += choose(inside, CaseFilter(names=tuple(case_names.get(name, name) for name in rest[:1])))
-    files = {
-        display_path(file)
-        for file in map(Path, named)
-        if whole.isdisjoint((file.resolve(), *file.resolve().parents))
-    }
-    chosen = {id(case) for case in asked}
-    return tuple(case for case in cases if case.origin.path not in files or id(case) in chosen)
+    for path in paths:
+        whole = Path(path).absolute()
+        inside = [case for case in cases if Path(case.file).absolute().is_relative_to(whole)]
+        if isinstance(path, NamedSpec):
+            op, *rest = path.names
+            inside = list(choose(inside, ops=(op,)))
+            case_names = {name: case.name for case in inside for name in _test_names(case)}
+            names = tuple(case_names.get(name, name) for name in rest[:1])
+            inside = list(choose(inside, names=names))
+        asked += inside
+    chosen = set(map(id, asked))
+    return tuple(case for case in cases if id(case) in chosen)
 
 
 def _test_names(case: Case) -> Iterator[str]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from gradcheck_cli.cli.options.configured import option
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.hooks import FeatureOptions, RunPart
 
@@ -31,37 +32,25 @@ _RETRY_INTERVAL = 0.02  # seconds between two attempts
 class BaselineOptions:
     """The lock file to compare with, and the one to write."""
 
-    against: Path | None
-    no_baseline: bool
-    update: Path | None
-    accept: bool
-
-
-_OPTIONS = (
-    click.option(
-        "--baseline",
-        "against",
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="Fail (exit 1) where a pair has changed since FILE was recorded: an error grown tenfold, a "
-        "pair gone, a tolerance loosened, a gradient changed whose forward didn't.",
-    ),
-    click.option(
-        "--update-baseline",
-        "update",
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="Record in FILE what each right pair is like: error, tolerance, and a fingerprint of "
-        "gradient and forward.",
-    ),
-    click.option(
+    against: Path | None = option(
+        "--baseline FILE",
+        click.Path(dir_okay=False, path_type=Path),
+        "Fail (exit 1) where a pair has changed since FILE was recorded: an error grown tenfold, a pair "
+        "gone, a tolerance loosened, a gradient changed whose forward didn't.",
+    )
+    no_baseline: bool = option("--no-baseline", bool, "Compare with no baseline, whatever is configured.")
+    update: Path | None = option(
+        "--update-baseline FILE",
+        click.Path(dir_okay=False, path_type=Path),
+        "Record in FILE what each right pair is like: error, tolerance, and a fingerprint of gradient and "
+        "forward.",
+    )
+    accept: bool = option(
         "--accept",
-        is_flag=True,
-        help="With --update-baseline: also record what is wrong or undecided, with today's date and a reason "
-        "to fill in. --baseline then lists it as known, until it is mended, and fails on what is new.",
-    ),
-    click.option("--no-baseline", is_flag=True, help="Compare with no baseline, whatever is configured."),
-)
+        bool,
+        "With --update-baseline: also record what is wrong or undecided, with today's date and a reason to "
+        "fill in. --baseline then lists it as known, until it is mended, and fails on what is new.",
+    )
 
 
 @contextmanager
@@ -186,4 +175,4 @@ class Baseline(RunPart):
         return UsageError.exit_code
 
 
-RUN_OPTIONS = FeatureOptions("What has changed", BaselineOptions, _OPTIONS, Baseline)
+RUN_OPTIONS = FeatureOptions("What has changed", BaselineOptions, Baseline)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradcheck_cli.cli.options.configured import form_option
+from gradcheck_cli.cli.options.configured import takes_form
 from gradcheck_cli.features.baseline.lock import Expected, as_in_run, compare, locked_pairs_of
 from gradcheck_cli.gate import BaselineFinding, Change
 from gradcheck_cli.results import FAILING, GREEN, UNDECIDED, CaseResult, Report
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.command("diff")
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
-@form_option("json")
+@takes_form("json")
 @click.pass_context
 def command(ctx: click.Context, /, *, old: Path, new: Path, form: str) -> None:
     """Compare the JSON reports OLD and NEW (`run --report json=FILE`), pair by pair.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gradcheck_cli.cli.options.case_options import PickedCases, picking_options, print_answers
-from gradcheck_cli.cli.options.configured import form_option
+from gradcheck_cli.cli.options.configured import takes_form
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command("blame")
 @picking_options("Only the path of one pair, such as dM1/dM0. [default: each output, with all inputs]")
-@form_option("json")
+@takes_form("json")
 @click.pass_context
 def blame(ctx: click.Context, *, picked: PickedCases, form: str) -> None:
     """Find the op of SPEC's forward whose own gradient is wrong.
@@ -54,7 +54,7 @@ def blame(ctx: click.Context, *, picked: PickedCases, form: str) -> None:
     metavar="OPTYPE",
     help="Only ops of this type, such as Exp. [default: all but Identity]",
 )
-@form_option("json")
+@takes_form("json")
 @click.pass_context
 def trace(ctx: click.Context, *, picked: PickedCases, types: tuple[str, ...], form: str) -> None:
     """Print one backward pass of SPEC, op by op, from each output to the inputs.

@@ -5,7 +5,7 @@ Ops, op types, tags, cases and pairs of the specs are offered; the shell itself 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -28,20 +28,14 @@ def _cases(ctx: click.Context) -> Sequence[Case]:
         return ()
 
 
-# The words of a case that can be completed; its pairs only as far as the spec names its outputs.
-_OF_A_CASE: dict[str, Callable[[Case], Iterable[str]]] = {
-    "tags": lambda case: case.origin.tags,
-    "names": lambda case: (case.name,),
-    "ops": lambda case: (case.op,),
-    "op_types": lambda case: (*filter(None, [case.code.op_type]), *case.code.covers),
-    "pairs": lambda case: case.labels,
-}
-
-
 def complete(kind: str, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
     """Offer what begins as a word does, in upper or lower case; see `hooks.completing`."""
-    # Of the specs in the command line, or of all.
-    names = (name for case in _cases(ctx) for name in _OF_A_CASE[kind](case))
+    from gradcheck_cli.running.selection import WORDS
+
+    # Of the specs in the command line, or of all; pairs only as far as a spec names its outputs.
+    names = (
+        name for case in _cases(ctx) for name in (case.labels if kind == "pairs" else WORDS[kind][2](case))
+    )
     begun = incomplete.lower()
     return [CompletionItem(name) for name in dict.fromkeys(names) if name.lower().startswith(begun)]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from gradcheck_cli.cli.options.configured import PERCENT
+from gradcheck_cli.cli.options.configured import PERCENT, option
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.hooks import FeatureOptions, RunPart
 
@@ -27,34 +27,25 @@ _SELECTING = ("paths", "ops", "names", "expression", "tags", "op_types", "last_f
 class CoverageOptions:
     """What to measure, and how much is enough."""
 
-    cov: tuple[str, ...]
-    cov_fail_under: float | None
-    branch_fail_under: float | None
-
-
-_OPTIONS = (
-    click.option(
-        "--cov",
+    cov: tuple[str, ...] = option(
+        "--cov PACKAGE",
+        None,
+        "Report which hand-written gradients in PACKAGE were run by a pair that passed; repeatable. With "
+        "--changed, only those in files that have changed. --report json=FILE has it, too.",
         multiple=True,
-        metavar="PACKAGE",
-        help="Report which hand-written gradients in PACKAGE were run by a pair that passed; repeatable. "
-        "With --changed, only those in files that have changed. --report json=FILE has it, too.",
-    ),
-    click.option(
-        "--cov-fail-under",
-        type=PERCENT,
-        metavar="PERCENT",
-        help="Exit with 3 if less than this share of the gradients is covered. A limit from a file or the "
+    )
+    cov_fail_under: float | None = option(
+        "--cov-fail-under PERCENT",
+        PERCENT,
+        "Exit with 3 if less than this share of the gradients is covered. A limit from a file or the "
         "environment doesn't apply to a run of selected cases.",
-    ),
-    click.option(
-        "--branch-fail-under",
-        type=PERCENT,
-        metavar="PERCENT",
-        help="Exit with 3 if checked points take less than this share of the sides of branches, over all "
-        "cases in graphs. Sides under 'unreached' don't count.",
-    ),
-)
+    )
+    branch_fail_under: float | None = option(
+        "--branch-fail-under PERCENT",
+        PERCENT,
+        "Exit with 3 if checked points take less than this share of the sides of branches, over all cases in "
+        "graphs. Sides under 'unreached' don't count.",
+    )
 
 
 @dataclass
@@ -126,4 +117,4 @@ def _required_share(ctx: click.Context, option: str) -> float | None:
     return value
 
 
-RUN_OPTIONS = FeatureOptions("What is covered", CoverageOptions, _OPTIONS, Coverage.begin)
+RUN_OPTIONS = FeatureOptions("What is covered", CoverageOptions, Coverage.begin)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradcheck_cli.cli.options.configured import form_option
+from gradcheck_cli.cli.options.configured import takes_form
 from gradcheck_cli.serial import write
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ STYLES = {"gradient": "green", "custom_gradient": "green", "not differentiable":
     metavar="DIR",
     help="Show which specs below DIR cover each: a raw op_type, covers, or a function that they name.",
 )
-@form_option("json")
+@takes_form("json")
 def command(
     *, pattern: str | None, statuses: tuple[str, ...], modules: tuple[str, ...], folder: str | None, form: str
 ) -> None:

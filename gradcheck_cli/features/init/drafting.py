@@ -17,7 +17,7 @@ import numpy as np
 from gradcheck_cli import clock
 from gradcheck_cli.errors import GradcheckError
 from gradcheck_cli.features.init.candidates import KINDS, TABLES, choices_of_op_type, kind_of, with_kind
-from gradcheck_cli.features.init.draft import Draft
+from gradcheck_cli.features.init.draft import Draft, DraftInput
 from gradcheck_cli.results import GREEN, CaseError, CaseResult, PairResult, Status
 from gradcheck_cli.running.session import run_case, start_tensorflow
 from gradcheck_cli.spec.load import load_mapping
@@ -79,6 +79,11 @@ class Drafted:
     def is_mismatched(self) -> bool:
         """Whether running it finds a wrong gradient: then the spec is as it should be."""
         return self.result is not None and self.result.status is Status.MISMATCHED
+
+    @property
+    def passed(self) -> int:
+        """How many pairs pass."""
+        return sum(pair.status is Status.PASSED for pair in self.pairs)
 
     @property
     def is_of_wrong_form(self) -> bool:
@@ -165,11 +170,8 @@ def _of_function(target: str, tryer: Tryer, *, is_numpy: bool = False) -> Drafte
     decided = _find_decided(drafts, tryer)
     if decided is None:
         return Drafted(tryer.first or described, None, tryer.why_not)
-    if "float32" in decided.error.message:
-        decided = _narrow(decided, tryer)
     if decided.is_right:
-        other = _find_decided(_broadcast(decided.draft), tryer, is_bonus=True) or decided
-        return other if other.is_right else _ask(other, decided)
+        return _broadcast(decided, tryer)
     return _find_right_inputs(decided, drafts, tryer) if decided.is_mismatched else decided
 
 
@@ -188,35 +190,36 @@ def _of_op_type(op_type: str, tryer: Tryer) -> Drafted:
     return decided or Drafted(tryer.first or drafts[0], None, why_not or tryer.why_not)
 
 
-def _narrow(drafted: Drafted, tryer: Tryer) -> Drafted:
-    """Return a draft in float32 if that runs: the gradient has numbers of this dtype, the forward none."""
-    draft = drafted.draft.with_says(
-        lambda says: {"dtype": "float32", **says}, only=lambda made: made.is_shaped
-    )
-    keys = dict(draft.keys)
-    if "dtype" in keys.get("build", {}):  # a layer's, as it is drafted
-        keys["build"] = {**keys["build"], "dtype": "float32"}
-    narrow = _try(replace(draft, keys=keys), tryer)
-    return narrow if narrow.runs else drafted
+def _with_kind(draft: Draft, kind: str, only: Callable[[DraftInput], bool] = lambda _: True) -> Draft:
+    """Return the draft with numbers of a kind; a layer that is drafted in float64 has their dtype."""
+    made = draft.with_says(partial(with_kind, kind=kind), only)
+    if kind == "float32" and "dtype" in draft.keys.get("build", {}):
+        return replace(made, keys={**draft.keys, "build": {**draft.keys["build"], "dtype": kind}})
+    return made
 
 
-def _broadcast(draft: Draft) -> Iterator[Draft]:
-    """Yield drafts in which one input is broadcast: equal shapes hide a gradient that lacks a sum."""
-    free = [index for index, made in enumerate(draft.inputs) if made.is_shaped and made.says["shape"]]
-    shapes = [draft.inputs[index].says["shape"] for index in free]
-    if len(free) < len(draft.inputs) or len(free) <= 1 or any(shape != shapes[0] for shape in shapes):
-        return
+def _broadcast(right: Drafted, tryer: Tryer) -> Drafted:
+    """Return a draft in which one input is broadcast, if that decides: equal shapes hide a missing sum."""
+    inputs = right.draft.inputs
+    shapes = [made.says["shape"] for made in inputs if made.is_shaped]
+    if len(shapes) < len(inputs) or len(shapes) <= 1 or not all(shape == shapes[0] != [] for shape in shapes):
+        return right
     row = shapes[0][-1:]
-    for broadcast in reversed(free):
-        inputs = tuple(
+    for broadcast in reversed(inputs):
+        changed = (
             replace(
                 made,
-                says={**made.says, "shape": row if index == broadcast else _ROWS + row},
-                is_broadcast=index == broadcast,
+                says={**made.says, "shape": row if made is broadcast else _ROWS + row},
+                is_broadcast=made is broadcast,
             )
-            for index, made in enumerate(draft.inputs)
+            for made in inputs
         )
-        yield replace(draft, inputs=inputs)
+        tried = _try(replace(right.draft, inputs=tuple(changed)), tryer)
+        if tried.is_right:
+            return tried
+        if tried.lacks_sum or _is_decided(tried):
+            return _ask(tried, right)
+    return right
 
 
 def _find_right_inputs(wrong: Drafted, drafts: Iterator[Draft], tryer: Tryer) -> Drafted:
@@ -229,18 +232,20 @@ def _find_right_inputs(wrong: Drafted, drafts: Iterator[Draft], tryer: Tryer) ->
     alike = [made for made in itertools.islice(drafts, _MOST_VARIED) if _ranks(made) == _ranks(wrong.draft)]
     alike = [_with_equal_shapes(wrong.draft)] if wrong.lacks_sum else alike
     kinds = [
-        made.with_says(partial(with_kind, kind=kind), only=lambda made: made.is_guess)
+        _with_kind(made, kind, only=lambda made: made.is_guess)
         for made in (wrong.draft, *alike[:1])
-        for kind in (["float32"] if wrong.is_of_wrong_form else TABLES["narrow"])
+        for kind in (["float32"] if wrong.is_of_wrong_form and not wrong.lacks_sum else TABLES["narrow"])
     ]
+    well_formed: Drafted | None = None
     for tried in (*alike, *kinds):
         if tried.inputs == wrong.draft.inputs:
             continue
         right = _try(tried, tryer)
-        is_well_formed = wrong.is_of_wrong_form and right.runs and not right.is_mismatched
-        if right.is_right or is_well_formed:
+        if right.is_right:
             return _ask(wrong, right)
-    return wrong
+        if well_formed is None and wrong.is_of_wrong_form and right.runs and not right.is_mismatched:
+            well_formed = right
+    return wrong if well_formed is None else _ask(wrong, well_formed)
 
 
 def _with_equal_shapes(draft: Draft) -> Draft:
@@ -281,44 +286,34 @@ def _over(says: Any, below: Any) -> Any:
     return {**says, **drawn, **{key: value for key, value in others.items() if key in dropped}}
 
 
-def _find_decided(drafts: Iterator[Draft], tryer: Tryer, *, is_bonus: bool = False) -> Drafted | None:
+def _find_decided(drafts: Iterator[Draft], tryer: Tryer) -> Drafted | None:
     """Return the first draft that is right or wrong; otherwise the one that came closest to that.
 
     Where numbers leave it open, one kind of them after another is tried, and then other shapes.
-
-    Args:
-        is_bonus: whether a draft is returned only if it is right or wrong, with these very inputs.
     """
     best: Drafted | None = None
-    most = (False, 0)  # whether the best one runs, and how many pairs pass
     ordinary: Drafted | None = None  # the first that ran and said something: its values are the likeliest
-    # Those of which a gradient lacks a sum, perhaps since the first input has the wrong rank.
-    misshapen: list[Drafted] = []
     end = clock.now() + _MOST_SECONDS
     for index, draft in enumerate(itertools.islice(drafts, _MOST_DRAFTS)):
         drafted = Drafted(draft, None)
-        for kind in KINDS if index < _MOST_VARIED and not is_bonus else [""]:
-            tried = draft.with_says(partial(with_kind, kind=kind))
+        for kind in KINDS if index < _MOST_VARIED else [""]:
+            tried = _with_kind(draft, kind)
             if best is not None and clock.now() > end:
-                note = (
-                    f"not tried, for lack of time ({_MOST_SECONDS} s): {kind or 'more'} values and the rest"
-                )
-                noted = replace(best.draft, notes=(note, *best.draft.notes))
-                return None if is_bonus else replace(best, draft=noted)
-            if kind and (tried.inputs == draft.inputs or drafted.error.kind or drafted.is_of_wrong_form):
+                kinds = f"{kind or 'more'} values and the rest"
+                note = f"not tried, for lack of time ({_MOST_SECONDS} s): {kinds}"
+                return replace(best, draft=replace(best.draft, notes=(note, *best.draft.notes)))
+            is_vain = drafted.error.kind and kind not in drafted.error.message
+            if kind and (tried == draft or is_vain or drafted.is_of_wrong_form):
                 continue
             drafted = _try(tried, tryer)
             decided = _decide(drafted, kind, ordinary, tryer) if drafted.runs else None
             if decided is not None:
-                alike = [made for made in misshapen if _ranks(made.draft)[:1] == _ranks(decided.draft)[:1]]
-                return _ask(alike[0], decided) if alike and decided.is_right else decided
-            misshapen += [drafted] if drafted.lacks_sum else []
-            passed = sum(pair.status is Status.PASSED for pair in drafted.pairs)
-            if ordinary is None and passed and not drafted.is_mismatched:
+                return decided
+            if ordinary is None and drafted.passed and not drafted.is_mismatched:
                 ordinary = drafted
-            if best is None or (drafted.runs, passed) > most:
-                best, most = drafted, (drafted.runs, passed)
-    return next(iter(misshapen), None) if is_bonus else best
+            if best is None or (drafted.runs, drafted.passed) > (best.runs, best.passed):
+                best = drafted
+    return best
 
 
 def _decide(drafted: Drafted, kind: str, ordinary: Drafted | None, tryer: Tryer) -> Drafted | None:
@@ -402,7 +397,7 @@ def _is_decided(drafted: Drafted) -> bool:
     wrong = [pair for pair in result.pairs if pair.mismatch == "value"]
     one_triangle = any("symmetric: true" in text for pair in wrong for text in pair.cause.diagnosis)
     if drafted.is_of_wrong_form:
-        return False
+        return drafted.lacks_sum
     return result.status is Status.PASSED or (bool(wrong) and not one_triangle)
 
 

@@ -11,15 +11,18 @@ import click
 
 from gradcheck_cli import results, visible
 from gradcheck_cli.cli.console import print_lines, run_and_print, terminal_width
-from gradcheck_cli.cli.options.case_options import NamedCases, naming_options, seed_option
+from gradcheck_cli.cli.options.case_options import NamedCases, seed_option
 from gradcheck_cli.cli.options.configured import (
     PERCENT,
     SharingCommand,
+    argument,
     default_paths,
     form_option,
-    option_group,
+    group,
+    option,
+    takes,
 )
-from gradcheck_cli.cli.options.running_options import WorkerOptions, start_workers, worker_options
+from gradcheck_cli.cli.options.running_options import WorkerOptions, start_workers
 from gradcheck_cli.cli.options.typed_words import SpecPath
 from gradcheck_cli.serial import plain, write
 from gradcheck_cli.spec.words import CORRUPTIONS
@@ -43,40 +46,30 @@ UNCHECKED = 3
 class MutateOptions:
     """The options of `mutate`."""
 
-    paths: tuple[str, ...]
-    kinds: tuple[str, ...]
-    seed: int | None
-    named: NamedCases
-    fail_under: float | None
-    workers: WorkerOptions
-    form: str
-    verbose: bool
+    paths: tuple[str, ...] = argument(nargs=-1, type=SpecPath())
+    kinds: tuple[str, ...] = option(
+        "--kind",
+        click.Choice(list(CORRUPTIONS)),
+        "Corrupt gradients in this way only; repeatable. factor: by 1 %. element: one element by 1 %. small: "
+        "the smallest element by what the tolerance claims to see. upstream: the upstream ignored. none: "
+        "None instead. swap: another input's gradient. mean: divided by a size. axis: along another axis. "
+        "row: a part of the upstream left out. branch: a mask left out. [default: all]",
+        multiple=True,
+    )
+    seed: int | None = seed_option()
+    named: NamedCases = group(NamedCases)
+    fail_under: float | None = option(
+        "--fail-under PERCENT",
+        PERCENT,
+        "Exit with 3 where a smaller share of the corruptions is called a mismatch.",
+    )
+    workers: WorkerOptions = group(WorkerOptions)
+    form: str = form_option("json")
+    verbose: bool = option("-v --verbose", bool, "Also list what is caught.")
 
 
 @click.command("mutate", cls=SharingCommand)
-@click.argument("paths", nargs=-1, type=SpecPath())
-@click.option(
-    "--kind",
-    "kinds",
-    multiple=True,
-    type=click.Choice(list(CORRUPTIONS)),
-    help="Corrupt gradients in this way only; repeatable. factor: by 1 %. element: one element by 1 %. "
-    "small: the smallest element by what the tolerance claims to see. upstream: the upstream ignored. none: "
-    "None instead. swap: another input's gradient. mean: divided by a size. axis: along another axis. row: a "
-    "part of the upstream left out. branch: a mask left out. [default: all]",
-)
-@seed_option
-@naming_options
-@click.option(
-    "--fail-under",
-    type=PERCENT,
-    metavar="PERCENT",
-    help="Exit with 3 where a smaller share of the corruptions is called a mismatch.",
-)
-@worker_options
-@form_option("json")
-@click.option("-v", "--verbose", is_flag=True, help="Also list what is caught.")
-@option_group("options", MutateOptions)
+@takes(MutateOptions)
 @click.pass_context
 def command(ctx: click.Context, /, *, options: MutateOptions) -> None:
     """Corrupt the gradients that the specs in PATHS describe, one way at a time, and check each again.

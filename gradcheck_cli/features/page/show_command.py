@@ -10,7 +10,7 @@ import click
 
 from gradcheck_cli import optional
 from gradcheck_cli.cli.options.case_options import PickedCases, picking_options, print_answers
-from gradcheck_cli.cli.options.configured import form_option
+from gradcheck_cli.cli.options.configured import takes_form
 from gradcheck_cli.errors import CaseFailedError, UsageError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _index(value: str) -> tuple[int, ...]:
     help="Draw the pair into FILE (.png, .svg or .html): heat maps of both Jacobians and of the "
     "error, and differences by step.",
 )
-@form_option("json")
+@takes_form("json")
 @click.pass_context
 def command(
     ctx: click.Context,

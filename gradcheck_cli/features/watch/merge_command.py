@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,10 @@ import click
 
 from gradcheck_cli.cli.console import go_on_without_output, print_lines, terminal_width
 from gradcheck_cli.cli.options.case_options import cache_option, default_cache
-from gradcheck_cli.cli.options.configured import SharingCommand
+from gradcheck_cli.cli.options.configured import SharingCommand, argument, group, option, takes
 from gradcheck_cli.cli.options.running_options import (
-    ReportTarget,
+    ReportOptions,
     print_report,
-    report_options,
     write_reports,
 )
 from gradcheck_cli.errors import UsageError
@@ -26,22 +25,22 @@ from gradcheck_cli.results import CaseResult, Machine, Policy, Report, count_not
 _SHOWN = 5  # cases that a message names; they fit a line
 
 
+@dataclass(frozen=True)
+class MergeOptions:
+    """The options of `merge`."""
+
+    files: tuple[Path, ...] = argument(
+        nargs=-1, required=True, type=click.Path(path_type=Path), metavar="REPORT..."
+    )
+    reporting: ReportOptions = group(ReportOptions)
+    cache: Path | None = cache_option()
+    quiet: bool = option("-q --quiet", bool, "Print failing tables and the summary only.")
+
+
 @click.command("merge", cls=SharingCommand)
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="REPORT...")
-@report_options
-@cache_option
-@click.option("-q", "--quiet", is_flag=True, help="Print failing tables and the summary only.")
+@takes(MergeOptions)
 @click.pass_context
-def command(  # noqa: PLR0913 (one argument per option)
-    ctx: click.Context,
-    /,
-    *,
-    files: tuple[Path, ...],
-    form: str,
-    reports: tuple[ReportTarget, ...],
-    cache: Path | None,
-    quiet: bool,
-) -> None:
+def command(ctx: click.Context, /, *, options: MergeOptions) -> None:
     """Merge the JSON reports of shards (`run --shard K/N --report json=FILE`), or of runs of different specs.
 
     It ends with the exit code of a single run. A missing shard, or one from another selection of cases,
@@ -52,25 +51,25 @@ def command(  # noqa: PLR0913 (one argument per option)
     from gradcheck_cli.reporting.report_text import case_lines, closing_lines
     from gradcheck_cli.running.selection import write_history
 
-    if reports:
+    if options.reporting.reports:
         go_on_without_output()
-    report_by_file = {str(file): read_report(file) for file in files}
-    if len(report_by_file) < len(files):
+    report_by_file = {str(file): read_report(file) for file in options.files}
+    if len(report_by_file) < len(options.files):
         raise click.UsageError("a report is named twice.", ctx)
     report = merge(report_by_file)
     width, unwritten = terminal_width(), 0
-    if form == "table":
+    if options.reporting.form == "table":
         for case in report.cases:
-            if not (quiet and report.is_fine(case)):
+            if not (options.quiet and report.is_fine(case)):
                 print_lines(case_lines(case, width=width))
         print_lines(closing_lines(report, width))
     else:
-        unwritten = print_report(form, report)
+        unwritten = print_report(options.reporting.form, report)
     for notice in report.notices:
         click.echo(notice, err=True)
     # The next run's shards read there how long each case took.
-    write_history(cache or default_cache(), report)
-    ctx.exit(write_reports(reports, form, report) or unwritten)
+    write_history(options.cache or default_cache(), report)
+    ctx.exit(write_reports(options.reporting, report) or unwritten)
 
 
 def merge(reports: Mapping[str, Report]) -> Report:

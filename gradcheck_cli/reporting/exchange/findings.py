@@ -6,7 +6,7 @@ It decides nothing: whether a finding fails the run follows from the report's ow
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -44,7 +44,8 @@ class Outcome(Enum):
 _ABOUT_THE_SPEC = frozenset({"import", "attribute", "op_type", "outputs", "values", "pairs"})
 _IN_THE_CODE = frozenset({Change.DRIFTED, Change.GRADIENT, Change.BROKE})
 _REPRODUCE = "reproduce: "
-BAD = frozenset({Outcome.FAILED, Outcome.UNDECIDED})
+_BAD = (Outcome.FAILED, Outcome.UNDECIDED)
+BAD = frozenset(_BAD)
 _LONGEST_LINE = 9  # digits; Python refuses to read thousands of them
 
 
@@ -122,51 +123,22 @@ def group_alike(findings: Sequence[Finding]) -> list[list[Finding]]:
     return list(groups.values())
 
 
-@dataclass(frozen=True)
-class SpecSummary:
-    """What a run found in the cases of one file."""
-
-    spec: str
-    cases: int
-    counts: Mapping[Outcome, int]
-    seconds: float
-
-    @property
-    def numbers(self) -> tuple[str, ...]:
-        """Cases, then findings that failed, are undecided and passed, and seconds, as text."""
-        counts = (
-            self.counts.get(outcome, 0) for outcome in (Outcome.FAILED, Outcome.UNDECIDED, Outcome.PASSED)
-        )
-        return (
-            f"{self.cases:,}",
-            *(f"{count:,}" if count else "-" for count in counts),
-            f"{self.seconds:.2f}",
-        )
-
-
 SPEC_COLUMNS = ("spec", "cases", "failed", "undecided", "passed", "seconds")
 
 
-def summarize_specs(report: Report, findings: Sequence[Finding]) -> list[SpecSummary]:
-    """Return a summary of each file of specs, the one with the most failures first."""
-    counts: dict[str, Counter[Outcome]] = {}
+def summarize_specs(report: Report, findings: Sequence[Finding]) -> list[tuple[str, ...]]:
+    """Return what was found in each file of specs, as `SPEC_COLUMNS`; that with the most failures first."""
+    counts: dict[str, Counter[Outcome]] = {case.file: Counter() for case in report.cases}
     for finding in findings:
         if finding.case is not None and finding.rule != "search":
-            counts.setdefault(finding.case.file, Counter())[finding.outcome] += 1
-    seconds: dict[str, list[float]] = {}
-    for case in report.cases:
-        seconds.setdefault(case.file, []).append(case.ran.duration_s)
-    summaries = [
-        SpecSummary(spec, len(taken), counts.get(spec, {}), sum(taken)) for spec, taken in seconds.items()
-    ]
-    return sorted(
-        summaries,
-        key=lambda summary: (
-            -summary.counts.get(Outcome.FAILED, 0),
-            -summary.counts.get(Outcome.UNDECIDED, 0),
-            summary.spec,
-        ),
-    )
+            counts[finding.case.file][finding.outcome] += 1
+    rows = []
+    for spec in sorted(counts, key=lambda spec: (*(-counts[spec][outcome] for outcome in _BAD), spec)):
+        seconds = [case.ran.duration_s for case in report.cases if case.file == spec]
+        numbers = (counts[spec][outcome] for outcome in (*_BAD, Outcome.PASSED))
+        shown = (f"{number:,}" if number else "-" for number in numbers)
+        rows.append((spec, f"{len(seconds):,}", *shown, f"{sum(seconds):.2f}"))
+    return rows
 
 
 def name_of(case: CaseResult) -> str:

@@ -90,7 +90,7 @@ def _load(folder: str, path: str, key: str | None) -> NDArray[np.generic]:
         if "unsafely" in detail:  # its advice for all bytes that it doesn't know
             detail = "neither numpy.save nor numpy.savez wrote it"
         raise ArrayError(f"must be an array without pickled objects, but {path!r} gave: {detail}") from error
-    near = suggest(key, sizes) or f"It holds: {', '.join(sizes) or 'nothing'}"
+    near = suggest(key, sizes, "It holds")
     raise ArrayError(f"must name an array in {path!r}, but got {key!r}. {near}")
 
 

@@ -89,7 +89,7 @@ def at_point(case: Case, text: str) -> Case:
         element = None if what in tensors else _ELEMENT.fullmatch(what)
         name = element[1] if element else what
         if not is_one or name not in tensors:
-            hint = suggest(name, tensors) or f"Inputs: {', '.join(tensors)}."
+            hint = suggest(name, tensors, "Inputs")
             raise UsageError(
                 f"--point: must be INPUT=VALUE or INPUT[INDEX]=VALUE, but got '{assignment}'. {hint}"
             )
