@@ -93,14 +93,12 @@ class Jacobian:
         return finite
 
 
-def analytic_rows(
-    op: Operation, output: int, input_indices: Sequence[int] | None = None
-) -> dict[int, Float | None]:
-    """Return the whole analytic Jacobian of one output with respect to differentiable inputs.
+def analytic_rows(op: Operation, output: int, input_indices: Sequence[int]) -> dict[int, Float | None]:
+    """Return the whole analytic Jacobian of one output with respect to some differentiable inputs.
 
     Args:
         op: the op at its base point.
-        input_indices: indices of the inputs; default: all differentiable ones.
+        input_indices: the inputs.
 
     Returns:
         Input index -> (packed output size, packed input size), or `None` where it is disconnected.
@@ -110,35 +108,24 @@ def analytic_rows(
     """
     info = op.outputs[output]
     rows = packed_size(info)
-    chosen = [input_index for input_index, input_info in enumerate(op.inputs) if input_info.is_differentiable]
-    chosen = chosen if input_indices is None else list(input_indices)
     jacobians: dict[int, Float | None] = {
         input_index: np.zeros((rows, packed_size(op.inputs[input_index])))
         if op.facts.is_connected(output, input_index)
         else None
-        for input_index in chosen
+        for input_index in input_indices
     }
     if all(matrix is None for matrix in jacobians.values()):
         return jacobians
-    widest = max([rows, *[packed_size(op.inputs[input_index]) for input_index in chosen], 1])
+    widest = max([rows, *[packed_size(op.inputs[input_index]) for input_index in input_indices], 1])
     block = max(1, FLOATS_AT_ONCE // widest)
     for start in range(0, rows, block):
         stop = min(start + block, rows)
-        for input_index, gradient in _pull_rows(op, output, start, stop).items():
+        upstream = unit_vectors(np.arange(start, stop), rows)
+        for input_index, gradient in pull_back(op, output, upstream).items():
             matrix = jacobians.get(input_index)
             if matrix is not None and gradient is not None:
                 matrix[start:stop] = gradient
     return jacobians
-
-
-def _pull_rows(op: Operation, output: int, start: int, stop: int) -> dict[int, Float | None]:
-    """Pull one-hot upstreams back: rows of the Jacobian."""
-    info = op.outputs[output]
-    rows = packed_size(info)
-    if info.is_complex:
-        return pull_back(op, output, unit_vectors(np.arange(start, stop), rows))
-    slot_of_row = np.arange(rows, dtype=np.int32)
-    return pull_back(op, output, one_upstreams(slot_of_row, np.arange(start, stop, dtype=np.int32)))
 
 
 def unit_vectors(places: Index, size: int) -> Float:
