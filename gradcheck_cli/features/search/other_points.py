@@ -29,9 +29,9 @@ from gradcheck_cli.tensorflow_backend.openers import CaseOpener, opener_of
 # Mixed points: if so many might take too long one by one, a first call shows how long a point takes. (What it
 # calls was built at the sample points.)
 _POINTS, _FIRST = 256, 32
-# As many points as have a million elements together, a quarter of one call's, but no fewer than these. Each
-# mixes all kinds of elements.
-_FEWEST, _AT_ONCE = 64, 4
+# As many points as have a million elements together, a quarter of one call's, but no fewer than these: of 38
+# conditions on a matrix as a whole, 256 points meet 37, 128 points 36, 64 points 32.
+_FEWEST, _AT_ONCE = 128, 4
 # Seconds for the rest: a part of what the case took, or a little if that is more; and for Python code.
 _SHARE, _LITTLE, _PYTHON = 0.4, 0.5, 2.5
 # Points of a batch that are judged, more where pairs are undecided: each costs about a third of a small case,
