@@ -24,7 +24,7 @@ from gradcheck_cli.checking.ops.space import Space
 from gradcheck_cli.numerics import FLOAT64, Precision, precision_of
 from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, coarsest
 from gradcheck_cli.numerics.problem import scales
-from gradcheck_cli.numerics.sampling import Index, Moves, Sparsity
+from gradcheck_cli.numerics.sampling import Index, Sparsity
 from gradcheck_cli.numerics.shared_limits import DIGITS, FLOATS_AT_ONCE
 
 PairKey = tuple[int, int]  # which output, which input
@@ -135,15 +135,9 @@ def unit_vectors(places: Index, size: int) -> Float:
     return vectors
 
 
-def one_upstreams(slot: npt.NDArray[np.int32], slots: npt.NDArray[np.int32]) -> Moves:
-    """Describe upstreams that are 1 in the elements of one slot, and 0 elsewhere; see `Moves`."""
-    return Moves(np.zeros(slot.size), slot, np.ones((1, slot.size)), slots, np.zeros(slots.size, np.int32))
-
-
-def pull_back(op: Operation, output: int, upstream: Float | Moves) -> dict[int, Float | None]:
+def pull_back(op: Operation, output: int, upstream: Float) -> dict[int, Float | None]:
     """Pull packed upstreams (B, packed output size) back to packed gradients (B, packed input size)."""
-    stack = Space.of(op.outputs, [output]).unpack(upstream)[output]
-    return _pack_gradients(op, op.vjp(output, stack))
+    return _pack_gradients(op, op.vjp(output, unpack(upstream, op.outputs[output])))
 
 
 def pull_back_together(op: Operation, upstreams: Mapping[int, Float]) -> dict[int, Float | None]:
