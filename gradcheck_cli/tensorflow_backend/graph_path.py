@@ -161,6 +161,14 @@ def describe_part(graph: Any, fetches: Iterable[Any]) -> tuple[Any, ...]:
     return names, needed, [(id(outer), inner.name) for outer, inner in graph.captures]
 
 
+def is_plain(graph: Any) -> bool:
+    """Whether a graph neither calls functions or Python, nor has an op with a gradient of its own."""
+    definition = graph.as_graph_def()
+    return not definition.library.function and not any(
+        node.op in op_types.PYTHON_CALLS or private_graphs.override_of(node) for node in definition.node
+    )
+
+
 def nodes_before(tensors: Iterable[str], nodes: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of a graph's NodeDefs, by name, that some tensors depend on, by their names."""
 

@@ -224,9 +224,11 @@ def compare_traces(view: PointView, op: OpenedOperation) -> list[CheckResult]:
         ):
             message = f"{label_of(op, key)} is None at times: it differs {what}."
             return [CheckResult("retrace", Status.MISMATCHED, message)]
-    groups = group_at_hand(pull_outputs(view.case, op, view.expected_right, jacobians))
-    checks = [check_same("retrace", what, group, retraced) for group in groups]
-    return [*checks, *(find_other_function(op, [op, retraced]) if _is_compared(view.case) else [])]
+    checks, traces = [report("retrace", "")], [op]
+    if retraced is not op:
+        groups = group_at_hand(pull_outputs(view.case, op, view.expected_right, jacobians))
+        checks, traces = [check_same("retrace", what, group, retraced) for group in groups], [op, retraced]
+    return [*checks, *(find_other_function(op, traces) if _is_compared(view.case) else [])]
 
 
 def check_same(

@@ -258,8 +258,8 @@ class _RandomPull:
         formula = pair.operations.formula
         dtype = pair.input.dtype
         rule = rule_for(working_precision(pair.operations.declared, dtype), FLOAT64)
-        size = float(np.linalg.norm(np.where(np.isfinite(expected), expected, 0.0)))
-        typical = size / max(1.0, np.sqrt(expected.size))
+        finite = np.where(np.isfinite(expected), expected, 0.0)
+        typical = np.sqrt(np.einsum("i,i", finite, finite) / max(1, expected.size))
         # What rounding of the value leaves is no slope: a key's bias in attention has none.
         value = packed_magnitude(formula.base_values[pair.output_index], formula.outputs[pair.output_index])
         scale_of_input = typical_size(packed_point(formula, pair.input_index), None)

@@ -20,14 +20,13 @@ from gradcheck_cli.checking.ops.jacobian import (
     Jacobian,
     PairKey,
     analytic_rows,
-    one_upstreams,
     pull_back,
     rounding_slack,
     unit_vectors,
 )
 from gradcheck_cli.checking.ops.operation import Operation, Operations, packed_size
 from gradcheck_cli.numerics.problem import draw_eight_bits
-from gradcheck_cli.numerics.sampling import Index, Moves, Sparsity, rank_in_class
+from gradcheck_cli.numerics.sampling import Index, Sparsity, rank_in_class
 from gradcheck_cli.numerics.shared_limits import CHEAP, DIRECTIONS, FEW, FLOATS_AT_ONCE, PATTERN
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.spec.words import METHODS
@@ -93,13 +92,19 @@ def find_costly_pairs(
         return set()
     wide = max(columns, key=lambda input_index: columns[input_index])
     high = max(rows, key=lambda output: rows[output])
-    point = _measure_cost(
-        lambda count: _evaluate(op, wide, count), _PER_COLUMN * sum(columns.values()), seconds
-    )
+    base, first = np.asarray(op.point[wide]), np.eye(1, packed_size(op.outputs[high]))
+
+    def evaluate(count: int) -> None:
+        op.evaluate({wide: np.broadcast_to(base, (count, *base.shape))})
+
+    def pull(count: int) -> None:
+        pull_back(operations.formula, high, np.broadcast_to(first, (count, first.size)))
+
+    point = _measure_cost(evaluate, _PER_COLUMN * sum(columns.values()), seconds)
     late = _find_late(columns, _PER_COLUMN * point, seconds)
     if len(late) == len(columns):
         return set(pairs)
-    row = _measure_cost(lambda count: _pull(operations.formula, high, count), 2 * sum(rows.values()), seconds)
+    row = _measure_cost(pull, 2 * sum(rows.values()), seconds)
     tall = _find_late(rows, 2 * row, seconds)  # of the declared op and of its formula
     return {(output, input_index) for output, input_index in pairs if input_index in late or output in tall}
 
@@ -135,26 +140,6 @@ def _time_fastest(run: Callable[[int], None], count: int, enough: float) -> floa
         if least <= enough:
             break
     return least
-
-
-def _evaluate(op: Operation, input_index: int, count: int) -> None:
-    """Evaluate at the base point, as if one input moved."""
-    info = op.inputs[input_index]
-    if info.is_complex:
-        op.evaluate({input_index: np.repeat(op.point[input_index][np.newaxis], count, axis=0)})
-        return
-    base = np.asarray(op.point[input_index], dtype=np.float64).ravel()
-    still = np.full(count, -1, np.int32)
-    op.evaluate({input_index: Moves(base, still[:1].repeat(base.size), base[np.newaxis], still, 0 * still)})
-
-
-def _pull(op: Operation, output: int, count: int) -> None:
-    """Pull the first row back this many times."""
-    info = op.outputs[output]
-    if info.is_complex:
-        pull_back(op, output, np.eye(1, packed_size(info)).repeat(count, axis=0))
-    elif info.size:
-        pull_back(op, output, one_upstreams(np.arange(info.size, dtype=np.int32), np.zeros(count, np.int32)))
 
 
 # Below this many elements a whole Jacobian costs less than the search.
@@ -332,16 +317,15 @@ def compressed_jacobian(
         The Jacobian, or `None` where random upstreams show that it has another sparsity.
     """
     width = packed_size(op.inputs[input_index])
-    rank = rank_in_class(sparsity.row_class).astype(np.int32)
+    rank = rank_in_class(sparsity.row_class)
     groups = int(rank.max()) + 1
     values = np.empty((rank.size, sparsity.slots))
     columns = sparsity.columns
     block = max(1, FLOATS_AT_ONCE // max(width, rank.size))
     for start in range(0, groups, block):
         stop = min(start + block, groups)
-        gradient = pull_back(op, output, one_upstreams(rank, np.arange(start, stop, dtype=np.int32)))[
-            input_index
-        ]
+        upstream = (rank == np.arange(start, stop)[:, np.newaxis]).astype(np.float64)
+        gradient = pull_back(op, output, upstream)[input_index]
         if gradient is None:
             return None
         here = np.flatnonzero((rank >= start) & (rank < stop))

@@ -24,7 +24,7 @@ from gradcheck_cli.checking.ops.space import Space
 from gradcheck_cli.numerics import FLOAT64, Precision, precision_of
 from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, coarsest
 from gradcheck_cli.numerics.problem import scales
-from gradcheck_cli.numerics.sampling import Index, Moves, Sparsity
+from gradcheck_cli.numerics.sampling import Index, Sparsity
 from gradcheck_cli.numerics.shared_limits import DIGITS, FLOATS_AT_ONCE
 
 PairKey = tuple[int, int]  # which output, which input
@@ -93,14 +93,12 @@ class Jacobian:
         return finite
 
 
-def analytic_rows(
-    op: Operation, output: int, input_indices: Sequence[int] | None = None
-) -> dict[int, Float | None]:
-    """Return the whole analytic Jacobian of one output with respect to differentiable inputs.
+def analytic_rows(op: Operation, output: int, input_indices: Sequence[int]) -> dict[int, Float | None]:
+    """Return the whole analytic Jacobian of one output with respect to some differentiable inputs.
 
     Args:
         op: the op at its base point.
-        input_indices: indices of the inputs; default: all differentiable ones.
+        input_indices: the inputs.
 
     Returns:
         Input index -> (packed output size, packed input size), or `None` where it is disconnected.
@@ -110,35 +108,24 @@ def analytic_rows(
     """
     info = op.outputs[output]
     rows = packed_size(info)
-    chosen = [input_index for input_index, input_info in enumerate(op.inputs) if input_info.is_differentiable]
-    chosen = chosen if input_indices is None else list(input_indices)
     jacobians: dict[int, Float | None] = {
         input_index: np.zeros((rows, packed_size(op.inputs[input_index])))
         if op.facts.is_connected(output, input_index)
         else None
-        for input_index in chosen
+        for input_index in input_indices
     }
     if all(matrix is None for matrix in jacobians.values()):
         return jacobians
-    widest = max([rows, *[packed_size(op.inputs[input_index]) for input_index in chosen], 1])
+    widest = max([rows, *[packed_size(op.inputs[input_index]) for input_index in input_indices], 1])
     block = max(1, FLOATS_AT_ONCE // widest)
     for start in range(0, rows, block):
         stop = min(start + block, rows)
-        for input_index, gradient in _pull_rows(op, output, start, stop).items():
+        upstream = unit_vectors(np.arange(start, stop), rows)
+        for input_index, gradient in pull_back(op, output, upstream).items():
             matrix = jacobians.get(input_index)
             if matrix is not None and gradient is not None:
                 matrix[start:stop] = gradient
     return jacobians
-
-
-def _pull_rows(op: Operation, output: int, start: int, stop: int) -> dict[int, Float | None]:
-    """Pull one-hot upstreams back: rows of the Jacobian."""
-    info = op.outputs[output]
-    rows = packed_size(info)
-    if info.is_complex:
-        return pull_back(op, output, unit_vectors(np.arange(start, stop), rows))
-    slot_of_row = np.arange(rows, dtype=np.int32)
-    return pull_back(op, output, one_upstreams(slot_of_row, np.arange(start, stop, dtype=np.int32)))
 
 
 def unit_vectors(places: Index, size: int) -> Float:
@@ -148,15 +135,9 @@ def unit_vectors(places: Index, size: int) -> Float:
     return vectors
 
 
-def one_upstreams(slot: npt.NDArray[np.int32], slots: npt.NDArray[np.int32]) -> Moves:
-    """Describe upstreams that are 1 in the elements of one slot, and 0 elsewhere; see `Moves`."""
-    return Moves(np.zeros(slot.size), slot, np.ones((1, slot.size)), slots, np.zeros(slots.size, np.int32))
-
-
-def pull_back(op: Operation, output: int, upstream: Float | Moves) -> dict[int, Float | None]:
+def pull_back(op: Operation, output: int, upstream: Float) -> dict[int, Float | None]:
     """Pull packed upstreams (B, packed output size) back to packed gradients (B, packed input size)."""
-    stack = Space.of(op.outputs, [output]).unpack(upstream)[output]
-    return _pack_gradients(op, op.vjp(output, stack))
+    return _pack_gradients(op, op.vjp(output, unpack(upstream, op.outputs[output])))
 
 
 def pull_back_together(op: Operation, upstreams: Mapping[int, Float]) -> dict[int, Float | None]:

@@ -29,6 +29,9 @@ from gradcheck_cli.tensorflow_backend.openers import CaseOpener, opener_of
 # Mixed points: if so many might take too long one by one, a first call shows how long a point takes. (What it
 # calls was built at the sample points.)
 _POINTS, _FIRST = 256, 32
+# As many points as have a million elements together, a quarter of one call's, but no fewer than these: of 38
+# conditions on a matrix as a whole, 256 points meet 37, 128 points 36, 64 points 32.
+_FEWEST, _AT_ONCE = 128, 4
 # Seconds for the rest: a part of what the case took, or a little if that is more; and for Python code.
 _SHARE, _LITTLE, _PYTHON = 0.4, 0.5, 2.5
 # Points of a batch that are judged, more where pairs are undecided: each costs about a third of a small case,
@@ -86,7 +89,8 @@ def _look_around(exploration: Exploration, judged: OpenCase) -> None:
     statuses = {pair.status for pair in exploration.findings.pairs if not is_open(pair)}
     if not exploration.labels or not statuses <= RIGHT:
         return
-    points = exploration.make_points(min(_POINTS, max(1, exploration.field.most)), 1)
+    room = exploration.field.most
+    points = exploration.make_points(min(_POINTS, max(min(_FEWEST, room), room // _AT_ONCE, 1)), 1)
     seconds = _PYTHON if exploration.field.calls_python else max(_LITTLE, _SHARE * judged.spent)
     usual = _OFF_OF_OPEN if exploration.has_open else _OFF
     most = usual if judged.spent < _LARGE else _OFF_OF_LARGE

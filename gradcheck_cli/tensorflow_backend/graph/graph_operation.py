@@ -314,8 +314,12 @@ class GraphOperation(OpenedOperation):
         return GraphOperation.of(state.graphs[key])
 
     def retraced(self) -> GraphOperation:
-        """Return the op with its vjp traced again; the forward that is differenced is kept."""
-        return GraphOperation.of(self.traced.retraced())
+        """Return the op with its vjp traced again, or itself where that computes the same, op by op.
+
+        The forward that is differenced is kept.
+        """
+        retraced = self.traced.retraced()
+        return self if retraced.vjp_trace is self.traced.vjp_trace else GraphOperation.of(retraced)
 
     def in_float64(self) -> GraphOperation:
         """Return the op's float64 twin, made from the same traces, at the same point."""

@@ -23,7 +23,7 @@ from gradcheck_cli.tensorflow_backend.binding import flat_tensors
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder, Bound
 from gradcheck_cli.tensorflow_backend.dtypes import Array
 from gradcheck_cli.tensorflow_backend.graph.second_order import Vjp
-from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
+from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs, private_state
 from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientLog
 from gradcheck_cli.tensorflow_backend.traces.frozen import Held
 from gradcheck_cli.tensorflow_backend.traces.state import (
@@ -588,7 +588,7 @@ class TracedCase(OpenedCase):
         earlier = (
             self.graphs.vjp_trace if self.graphs is not None and self._is_of_shapes(self.graphs) else None
         )
-        if earlier is not None and not self.anew:
+        if earlier is not None and (not self.anew or self._repeats(earlier)):
             return earlier
         trace = trace_vjp(
             self.subject(self.bound()),
@@ -603,6 +603,20 @@ class TracedCase(OpenedCase):
                 self.state.gradients.add(site, label)
         # Functions of an earlier trace are prepared.
         return earlier if earlier is not None and trace.computes_as(earlier) else trace
+
+    def _repeats(self, earlier: VjpTrace) -> bool:
+        """Whether another trace of the vjp must be the earlier one again, as one of the forward shows.
+
+        What TensorFlow's own gradient of a single op returns depends on that op alone.
+        """
+        trace, names = self.forward, earlier.gradients_seen
+        if not graph_path.is_plain(trace.function.graph) or not all(
+            map(private_gradients.is_tensorflows, map(private_graphs.registered_gradient, names))
+        ):
+            return False
+        again = trace_forward(self.subject(self.bound()), seed=replace(self.at, sample=0).seed)
+        first, second = (graph_path.describe_part(own.function.graph, own.outputs) for own in (trace, again))
+        return first == second
 
     @property
     def perturbed_vjp(self) -> Perturbed[VjpTrace]:

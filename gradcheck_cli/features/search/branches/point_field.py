@@ -112,7 +112,11 @@ class PointField:
     def sides(self) -> list[Side]:
         """The sides of all branches, each once."""
         in_graph = [(watched.key, side) for watched in self._watched for side in watched.kind.names]
-        return list(dict.fromkeys([*in_graph, *python_sides(self._codes)]))
+        return list(dict.fromkeys([*in_graph, *self._python_branches]))
+
+    @property
+    def _python_branches(self) -> list[Side]:
+        return [*python_sides(self._codes)]
 
     def branches(self, excuses: Sequence[tuple[str, str]] = ()) -> tuple[Branch, ...]:
         """Return the branches, with the sides that were taken, and the reasons why others aren't.
@@ -179,9 +183,11 @@ class PointField:
     def _look(self, points: Points, upstreams: Sequence[Array]) -> tuple[list[Array], dict[Side, Array]]:
         """Return the results, (B, ...) each, and the sides taken at each point; NaN where a call raises."""
         count = len(next(iter((*points.values(), *upstreams))))
-        if count == 1 or not self.calls_python:  # Python is watched point by point
+        if count == 1 or not self._python_branches:  # those are watched point by point
             with suppress(CaseFailedError):
-                return self._call(points, upstreams)
+                at_once = self._call(points, upstreams)
+                if count == 1 or not self._python_branches:  # none was met
+                    return at_once
         if count == 1:
             inputs = [self._op.inputs[input_index] for input_index in self._graph.pulled]
             return [np.full((1, *info.shape), np.nan) for info in (*self._op.outputs, *inputs)], {}
@@ -289,9 +295,9 @@ def _compare(
     # A backward pass's values may differ in their last bits.
     middles = [_rows(value) for value in looked.values] if looked.op is op else values_at(vectors)
     others = values_at(behind) if from_both_sides else middles
-    inside = is_inside[:, None]
+    inside, distance = is_inside[:, None], 2 * (ahead - vectors)
     with np.errstate(all="ignore"):
-        analytic, terms, is_whole = _pull_back(looked, free, 2 * (ahead - vectors))
+        analytic, terms, is_whole = _pull_back(looked, free, distance)
         numeric, size, noise, bend = np.zeros((4, len(vectors)))
         for upstream, end, here, other in zip(looked.upstreams, ends, middles, others, strict=True):
             flow, change, bends = np.conj(_rows(upstream)), 2 * (end - here), np.zeros(())
@@ -309,7 +315,7 @@ def _compare(
             np.where(is_known & is_whole, np.nan_to_num(excess / (size + terms)), 0.0),
             is_known & ~is_whole,
             bend > _GROWS * size,
-            (size + terms) / np.linalg.norm(2 * (ahead - vectors), axis=1),
+            (size + terms) / np.sqrt(np.einsum("ij,ij->i", distance, distance)),
         )
 
 
