@@ -4,12 +4,22 @@ import numpy as np
 import tensorflow as tf
 
 
-@tf.custom_gradient
-def gelu(x):
+def _gelu(x, factor):
     share = 0.5 * (1.0 + tf.math.erf(x / 2.0**0.5))  # exactly 0 from -8.3 on
     # The terms of a sum aren't looked for behind Python code (`paths.terms`).
     hidden = tf.ensure_shape(tf.numpy_function(lambda value: value, [share], share.dtype), share.shape)
-    return x * hidden, lambda dy: dy * (share + x * tf.exp(-x * x / 2.0) / (2.0 * np.pi) ** 0.5)
+    slope = share + x * tf.exp(-x * x / 2.0) / (2.0 * np.pi) ** 0.5
+    return x * hidden, lambda dy: dy * tf.where(x < -5.0, factor * slope, slope)
+
+
+@tf.custom_gradient
+def gelu(x):
+    return _gelu(x, 1.0)
+
+
+@tf.custom_gradient
+def turned_gelu(x):
+    return _gelu(x, -1.0)
 
 
 @tf.custom_gradient
