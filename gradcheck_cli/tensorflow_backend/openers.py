@@ -288,6 +288,7 @@ class CaseOpener:
     def turn_weights(self) -> None:
         """Move the weights the other way; if they do so already, let them stay as they are."""
         self.state.weights.direction = -1 if self.state.weights.direction == 1 else 0
+        self.state.graphs.clear()  # one that was traced at a sample point keeps that point's values
 
     def in_float64(self, op: Any) -> Any:
         """Open an opened op in float64; see `Opener`."""

@@ -219,7 +219,7 @@ def _inner_overrides(op: Any) -> list[str]:
 
 def _where(function: Any) -> tuple[str, str, int]:
     """Return a gradient function's name, file and line; the file is empty if it isn't Python code."""
-    function = private_graphs.users_function(function)
+    function = innermost(private_graphs.users_function(function))
     name, file, line = where(function)
     code = getattr(function, "__code__", None)
     generated = private_gradients.source_place(code.co_filename, line) if code is not None else None

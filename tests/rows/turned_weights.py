@@ -57,6 +57,20 @@ def _log_density(x: Any, scale: Any) -> Any:
     return -tf.math.log(scale) - tf.square(x / scale) / 2
 
 
+def _means_of(factor: float) -> Forward:
+    """Means of the rows that masks leave, with a gradient times a factor; one isn't finite without any."""
+
+    def shares(x: Any, masks: Any) -> Any:
+        is_left = tf.cast(masks, x.dtype)
+        return is_left / tf.reduce_sum(is_left, 1, keepdims=True)
+
+    def gradient(upstream: Any, x: Any, scale: Any, masks: Any) -> tuple[Any, Any, None]:
+        by_scale = tf.reduce_sum(upstream * (shares(x, masks) @ x), 0)
+        return factor * scale * tf.matmul(shares(x, masks), upstream, transpose_a=True), by_scale, None
+
+    return own(lambda x, scale, masks: scale * (shares(x, masks) @ x), gradient)
+
+
 FIRST_WEIGHT: dict[str, tuple[Forward, tuple[Any, ...]]] = {
     "by-output": (own(_parametric_relu, _by_output), (0.25 * ONES,)),
     "norm": (own(_norm, _norm_of_positive), (np.array(1.5),)),
@@ -80,8 +94,8 @@ def _layer(forward: Forward, values: tuple[Any, ...], dtype: str, constraint: An
                 for index, value in enumerate(values)
             ]
 
-        def __call__(self, x: Any) -> Any:
-            return forward(x, *map(tf.convert_to_tensor, self.own))
+        def __call__(self, x: Any, *more: Any) -> Any:
+            return forward(x, *map(tf.convert_to_tensor, self.own), *more)
 
     return Layer
 
@@ -89,7 +103,7 @@ def _layer(forward: Forward, values: tuple[Any, ...], dtype: str, constraint: An
 def _row(name: str, layer: tuple[Forward, tuple[Any, ...]], truth: str, **keys: Any) -> Row:
     dtype, constraint = keys.pop("dtype", "float64"), keys.pop("constraint", None)
     functions = {"Layer": _layer(*layer, dtype, constraint)}
-    inputs = {"x": {**X, "dtype": dtype}}
+    inputs = {"x": {**X, "dtype": dtype}, **keys.pop("more", {})}
     return Row(name, "of_a_row:Layer", None, inputs, truth, keys={"build": {}, **keys}, functions=functions)
 
 
@@ -101,6 +115,9 @@ def rows() -> Iterator[Row]:
     for name, layer in RIGHT.items():
         yield _row(name, layer, "right")
         yield _row(f"{name}-float32", layer, "right", dtype="float32")
+    keys = {"more": {"masks": {"shape": [2, 4], "bool": 0.8}}, "variables": True, "seed": 4}
+    yield _row("masked-means", (_means_of(1.0), (ONES,)), "undecidable", **keys)
+    yield _row("masked-means-twice", (_means_of(2.0), (ONES,)), "wrong", **keys)
     above, below = {"domain": {"low": 0}}, {"domain": {"high": 0}}
     yield _row("by-output-stated", FIRST_WEIGHT["by-output"], "right", variables={"w0": above})
     yield _row("negative-stated", FIRST_WEIGHT["negative"], "right", variables={"w0": below})
@@ -120,6 +137,7 @@ ROWS = marked(
     "by-output-stated",
     "fixed-point",
     "log-density",
+    "masked-means-twice",
     "negative",
     "negative-stated",
     "norm-constrained",

@@ -141,10 +141,12 @@ def note_shape_faults(
         for input_index, (tensor, returned) in enumerate(zip(op.inputs, gradients, strict=False)):
             gradient = gradients[input_index] = from_number(returned, tensor.dtype)
             # A variable's handle has another shape than its gradient; TensorFlow ignores that.
-            is_value = is_differentiable(tensor.dtype)
-            if not (is_value and isinstance(gradient, tf.Tensor | tf.IndexedSlices)):
+            if tensor.dtype == tf.resource or not isinstance(gradient, tf.Tensor | tf.IndexedSlices):
                 continue
             fits = gradient.shape.is_compatible_with(tensor.shape)
+            if not is_differentiable(tensor.dtype):
+                gradients[input_index] = gradient if fits else None  # a tape drops it, whatever its shape
+                continue
             if fits and is_own and isinstance(gradient, tf.IndexedSlices):
                 gradients[input_index] = spread(gradient, tensor)
                 # What shape they claim may be known only now.
