@@ -166,13 +166,14 @@ def absorbed_slope(size: Float, unit: Float, step_scale: Float) -> Float:
 
 @dataclass(frozen=True)
 class Tread(PerElement):
-    """(e,) each: a slope, values' relative noise, and the steps between which f leaves the slope.
+    """(e,) each: a slope, values' relative noise and least size, the steps between which f leaves the slope.
 
     `is_bent` says for which elements f leaves its tangent before that.
     """
 
     slope: Float
     noise: Float
+    size: Float
     low: Float
     high: Float
     is_bent: np.ndarray
@@ -189,7 +190,7 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
     Returns:
         The stairs that were found.
     """
-    sampler, slope, noise, terms = problem.sampler, tread.slope, tread.noise, problem.size_of_terms
+    sampler, slope, noise = problem.sampler, tread.slope, tread.noise
     hidden, heights = np.zeros(slope.shape), np.zeros(slope.shape)
     top, bottom = np.zeros(slope.shape), np.zeros(slope.shape)  # of the sum of the risers
     climbs = [_Climb.empty(slope.size), _Climb.empty(slope.size)]
@@ -204,8 +205,8 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
             base = batch.base[row]
             with np.errstate(all="ignore"):
                 rest = values - base - sign * slope[which] * step
-                # Of the values here: farther away, f may be larger by any factor.
-                size = np.fmax(np.where(np.isfinite(values), np.abs(values), 0.0).max(axis=0), terms[row])
+                size = np.where(np.isfinite(values), np.abs(values), 0.0).max(axis=0)
+                size = np.fmax(size, tread.size[which])
                 rise = np.abs(np.diff(rest, axis=0))
                 change = _unusual_increments(rest, tread.is_bent[which])
                 moved = np.abs(change)

@@ -338,6 +338,8 @@ def confirm(
     departure = _look_further(problem, sampled, unseen, resolution, fails & resolution.is_flat)
     bias = resolution.bias.copy()
     noise = np.maximum(OF_A_VALUE * problem.unit[rows], resolution.noise)
+    # Far away, f may be larger by any factor. That counts where less noise would undo a pass.
+    least = np.where(fails, problem.size_of_terms[rows], size)
     claims = _Claims(fails, refined.allowed, analytic)
     on_zero = on_trust & resolution.is_flat & (departure.high > 0)
     is_abrupt = (departure.edge == Edge.ABRUPT) & (fails | passes)
@@ -349,6 +351,7 @@ def confirm(
             tread = Tread(
                 resolution.slope[which],
                 noise[which],
+                least[which],
                 departure.low[which],
                 departure.high[which],
                 departure.edge[which] == Edge.LATER,
