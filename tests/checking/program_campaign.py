@@ -198,8 +198,7 @@ class Program:
 
 def _mistakes(program: Program, generator: Generator) -> Iterator[tuple[str, Gradient]]:
     """Yield gradients with a mistake, by name."""
-    place, shape = int(generator.integers(len(program.shapes))), None
-    shape = program.shapes[place]
+    place = int(generator.integers(len(program.shapes)))
 
     def changed(change: Callable[[Any, Any], Any]) -> Gradient:
         def gradient(inputs: Sequence[Any], upstream: Any) -> list[Any]:
@@ -209,7 +208,7 @@ def _mistakes(program: Program, generator: Generator) -> Iterator[tuple[str, Gra
 
         return gradient
 
-    element = np.ones(shape)
+    element = np.ones(program.shapes[place])
     element.flat[generator.integers(element.size)] = generator.choice([0.0, 1.1, 2.0, -1.0])
     yield "twice", changed(lambda g, _: 2 * g)
     yield "a per cent more", changed(lambda g, _: g * tf.constant(1.01, g.dtype))

@@ -338,7 +338,8 @@ def confirm(
     departure = _look_further(problem, sampled, unseen, resolution, fails & resolution.is_flat)
     bias = resolution.bias.copy()
     noise = np.maximum(OF_A_VALUE * problem.unit[rows], resolution.noise)
-    # Far away, f may be larger by any factor. That counts where less noise would undo a pass.
+    # Stairs must be taller than the noise of the values that they are made of. To undo a pass, they must be
+    # taller than that of all values seen, which may be larger by any factor.
     least = np.where(fails, problem.size_of_terms[rows], size)
     claims = _Claims(fails, refined.allowed, analytic)
     on_zero = on_trust & resolution.is_flat & (departure.high > 0)
