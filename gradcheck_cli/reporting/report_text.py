@@ -28,7 +28,7 @@ SUMMARY_ORDER = (
     *("passed", "expected_mismatch", "mismatched", "unexpected_pass", "inconclusive", "error"),
     *("known", "ignored", "skipped"),
 )
-_NEVER = 3  # sides that a table names; `--verbose` and the reports name all
+_FEW = 3  # sides and warnings that a table names; `--verbose` and the reports name all
 _MOST_FAILED = 100  # a terminal's memory; reports have all
 
 
@@ -57,8 +57,12 @@ def case_lines(case: results.CaseResult, *, width: int = 80, verbose: bool = Fal
         if check.status is results.Status.PASSED and verbose and check.message:
             lines += _check(check, width)
     precision = code_of("precision")
-    for warning in case.warnings:
-        lines += layout.wrap(f"warning {precision.number}: {warning}", width, style="yellow")
+    shown = case.warnings[: None if verbose else _FEW]
+    warnings = [f"warning {precision.number}: {warning}" for warning in shown]
+    if len(case.warnings) > len(shown):
+        warnings.append(f"and {len(case.warnings) - len(shown):,} more such warnings: -v shows all")
+    for warning in warnings:
+        lines += layout.wrap(warning, width, style="yellow")
     if case.how.reason:
         lines += layout.wrap(f"reason: {case.how.reason}", width)
     if case.ran.output is not None and (verbose or case.status not in results.GREEN):
@@ -162,7 +166,7 @@ def _lines_beside_pairs(case: results.CaseResult, width: int, *, verbose: bool) 
         lines += layout.wrap(f"held: {', '.join(case.how.held)}", width, 2)
     branches = case.seen.branches
     if any(branch.unseen for branch in branches) or (verbose and branches) or case.seen.sides_unknown:
-        lines += layout.wrap(branch_line(case, most=None if verbose else _NEVER), width, 2)
+        lines += layout.wrap(branch_line(case, most=None if verbose else _FEW), width, 2)
     if case.search is not None:
         lines += layout.wrap(search_summary(case.search), width, 2)
         inputs = [] if case.search.found is None else inputs_of(case.search.found)

@@ -170,6 +170,28 @@ def test_kinks_and_miss_probability_are_in_the_row(with_pair):
     assert "pass  miss probability 1.0e-03 for 1 % in one element\n" in text_of(probed, width=110)
 
 
+def test_what_probes_of_many_pairs_may_have_missed_is_said_once(passed):
+    pairs = [
+        make_pair(
+            f"dy/dw{index}", "y", f"w{index}", Status.PASSED, miss_probability=index / 100, miss_size=0.01
+        )
+        for index in range(9)
+    ]
+    of_many = replace(passed, pairs=tuple(pairs))
+    said = "  at most miss probability 8.0e-02 for 1 % in one element, for dy/dw8; -v says\n    each\n"
+    assert text_of(of_many).count("miss probability") == 1
+    assert said in text_of(of_many)
+    assert text_of(of_many, verbose=True).count("miss probability") == 9
+    assert text_of(replace(passed, pairs=tuple(pairs[1:]))).count("miss probability") == 8
+
+
+def test_a_few_of_many_warnings_are_shown(passed):
+    warned = replace(passed, warnings=tuple(f"precision: dy/dw{index}: tanh saturates" for index in range(5)))
+    text = text_of(warned)
+    assert (text.count("GC405"), "    and 2 more such warnings: -v shows all\n" in text) == (3, True)
+    assert text_of(warned, verbose=True).count("GC405") == 5
+
+
 def test_what_was_not_compared_shows_no_numbers(with_pair):
     row = text_of(with_pair(elements=0, note="zero-size: shape only")).splitlines()[2]
     assert row.split() == ["dM1/dM0", "-", "-", "-", "pass", "zero-size:", "shape", "only"]

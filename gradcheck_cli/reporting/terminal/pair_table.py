@@ -33,6 +33,8 @@ _MAX_RELATIVE = 10.0
 INDENT = 2
 MIN_LABEL = 10
 MIN_VERDICT = 14  # two blanks and INCONCLUSIVE
+# Of more pairs than this, a table says once what probes may have missed, of the pair of which they may most.
+_MOST_POWERS = 8
 
 
 def verdict_text(status: Status, code: Code | None) -> Text:
@@ -50,18 +52,29 @@ def pair_lines(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
     beside_label = INDENT + NUMBERS_WIDTH + max(MIN_VERDICT, *(2 + verdict.cell_len for verdict in verdicts))
     fitting = [cells for cells in map(layout.cells, labels) if cells <= width - beside_label]
     widest = max([len("pair"), *fitting])
-    # Slightly fewer blanks after the labels, so that a note fits beside its verdict.
+    powers = [_power(pair) for pair in case.pairs]
+    is_said_once = not verbose and len(list(filter(None, powers))) > _MOST_POWERS
     notes = [
-        INDENT + NUMBERS_WIDTH + 2 + verdict.cell_len + 2 + layout.cells(_note(pair))
-        for pair, verdict in zip(case.pairs, verdicts, strict=True)
+        ", ".join(filter(None, (_note(pair), "" if is_said_once else power)))
+        for pair, power in zip(case.pairs, powers, strict=True)
     ]
-    room = min((width - cells for cells in notes if cells + widest <= width), default=MIN_LABEL)
+    # Slightly fewer blanks after the labels, so that a note fits beside its verdict.
+    beside = [
+        INDENT + NUMBERS_WIDTH + 2 + verdict.cell_len + 2 + layout.cells(note)
+        for note, verdict in zip(notes, verdicts, strict=True)
+    ]
+    room = min((width - cells for cells in beside if cells + widest <= width), default=MIN_LABEL)
     column = max(widest, min(MIN_LABEL, room))
     heading = f"{'':{INDENT}}{'pair':{column}}{_columns(NUMBERS)}  verdict"
     lines = [Text(heading, style="dim")]
-    for pair, label, verdict, message in zip(case.pairs, labels, verdicts, messages, strict=True):
-        lines += _row(pair, label, verdict, column, width)
+    for pair, label, verdict, note, message in zip(
+        case.pairs, labels, verdicts, notes, messages, strict=True
+    ):
+        lines += _row(pair, label, verdict, note, column, width)
         lines += _details(pair, message, width, verbose=verbose)
+    if is_said_once:
+        weakest = max(filter(_power, case.pairs), key=lambda pair: pair.judged_by.miss_probability or 0.0)
+        lines += layout.wrap(f"at most {_power(weakest)}, for {weakest.label}; -v says each", width, INDENT)
     return lines
 
 
@@ -80,14 +93,13 @@ def _shorten_repeated(messages: Sequence[str]) -> list[str]:
     return shown
 
 
-def _row(pair: PairResult, label: str, verdict: Text, column: int, width: int) -> list[Text]:
+def _row(pair: PairResult, label: str, verdict: Text, note: str, column: int, width: int) -> list[Text]:
     """Lay out a pair's row; a label wider than its column, or a note that is too long, gets its own lines."""
     lines = []
     if layout.cells(label) > column:
         lines.append(Text(" " * INDENT + label))
         label = ""
     row = Text(" " * INDENT + layout.pad(label, column) + _columns(number_cells(pair)) + "  ") + verdict
-    note = _note(pair)
     if note and row.cell_len + 2 + layout.cells(note) <= width:
         row += Text(f"  {note}")
         note = ""
@@ -141,10 +153,15 @@ def _note(pair: PairResult) -> str:
         notes.append(f"{pair.numbers.wrong_elements:,} of {visible.count(pair.numbers.elements, 'element')}")
     if pair.numbers.kinks:
         notes.append(visible.count(pair.numbers.kinks, "kink"))
-    if pair.judged_by.miss_probability is not None and pair.judged_by.miss_size is not None:
-        size = f"{100 * pair.judged_by.miss_size:g} %"
-        notes.append(f"miss probability {pair.judged_by.miss_probability:.1e} for {size} in one element")
     return ", ".join(notes)
+
+
+def _power(pair: PairResult) -> str:
+    """Say with which probability probes miss an error of which size, if the pair was probed."""
+    if pair.judged_by.miss_probability is None or pair.judged_by.miss_size is None:
+        return ""
+    size = f"{100 * pair.judged_by.miss_size:g} %"
+    return f"miss probability {pair.judged_by.miss_probability:.1e} for {size} in one element"
 
 
 def _details(pair: PairResult, message: str, width: int, *, verbose: bool) -> list[Text]:
