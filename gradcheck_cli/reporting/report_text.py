@@ -6,6 +6,8 @@ tables say what was slow, what has changed, what wasn't checked; the summary is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.text import Text
 
 from gradcheck_cli import hooks, results, visible
@@ -56,13 +58,7 @@ def case_lines(case: results.CaseResult, *, width: int = 80, verbose: bool = Fal
     for check in case.checks:
         if check.status is results.Status.PASSED and verbose and check.message:
             lines += _check(check, width)
-    precision = code_of("precision")
-    shown = case.warnings[: None if verbose else _FEW]
-    warnings = [f"warning {precision.number}: {warning}" for warning in shown]
-    if len(case.warnings) > len(shown):
-        warnings.append(f"and {len(case.warnings) - len(shown):,} more such warnings: -v shows all")
-    for warning in warnings:
-        lines += layout.wrap(warning, width, style="yellow")
+    lines += _warnings(case.warnings, width, verbose=verbose)
     if case.how.reason:
         lines += layout.wrap(f"reason: {case.how.reason}", width)
     if case.ran.output is not None and (verbose or case.status not in results.GREEN):
@@ -70,6 +66,14 @@ def case_lines(case: results.CaseResult, *, width: int = 80, verbose: bool = Fal
     if case.status not in results.GREEN and case.ran.reproduce:
         lines += _command_lines(case.ran.reproduce, width)
     return lines
+
+
+def _warnings(warnings: Sequence[str], width: int, *, verbose: bool) -> list[Text]:
+    shown = warnings[: None if verbose else _FEW]
+    messages = [f"warning {code_of('precision').number}: {warning}" for warning in shown]
+    if left := len(warnings) - len(shown):
+        messages.append(f"and {left:,} more such warnings: -v shows all")
+    return [line for message in messages for line in layout.wrap(message, width, style="yellow")]
 
 
 def _command_lines(command: str, width: int) -> list[Text]:

@@ -1,8 +1,12 @@
-"""Weights of one sign, and gradients that are wrong at the other: a question, unless the spec answers it."""
+"""Gradients that are wrong for weights of the other sign, or for larger ones: a question, or the spec says.
+
+And gradients for weights and stated values that are wrong where another input is special or large.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -71,17 +75,49 @@ def _means_of(factor: float) -> Forward:
     return own(lambda x, scale, masks: scale * (shares(x, masks) @ x), gradient)
 
 
+def _clipped(x: Any, w: Any) -> Any:
+    return x @ (w / tf.maximum(tf.norm(w) / 3, 1.0))
+
+
+def _clipped_back(upstream: Any, x: Any, w: Any) -> tuple[Any, Any]:
+    norm = tf.norm(w)
+    by_clipped = tf.matmul(x, upstream, transpose_a=True)
+    along = w * tf.reduce_sum(by_clipped * w) / norm**2
+    is_clipped = norm > 3
+    by_w = tf.where(is_clipped, 3 / norm * (by_clipped - along), by_clipped)
+    return tf.matmul(upstream, w / tf.maximum(norm / 3, 1.0), transpose_b=True), by_w
+
+
+def _clipped_once(upstream: Any, x: Any, w: Any) -> tuple[Any, Any]:
+    """Forget that the weights are clipped."""
+    by_x, _ = _clipped_back(upstream, x, w)
+    return by_x, tf.matmul(x, upstream, transpose_a=True)
+
+
+def _times(x: Any, w: Any) -> Any:
+    return w * x
+
+
+def _times_back(most: float, upstream: Any, x: Any, w: Any) -> tuple[Any, Any]:
+    """Let `w` feel no more of an input than so much."""
+    return w * upstream, tf.reduce_sum(upstream * tf.minimum(x, most), 0)
+
+
+CAPPED, UNCAPPED = (own(_times, partial(_times_back, most)) for most in (2.5, np.inf))
+MATRIX = np.random.default_rng(1).normal(0, 0.5, (3, 4))
 FIRST_WEIGHT: dict[str, tuple[Forward, tuple[Any, ...]]] = {
     "by-output": (own(_parametric_relu, _by_output), (0.25 * ONES,)),
     "norm": (own(_norm, _norm_of_positive), (np.array(1.5),)),
     "negative": (slipping(lambda x, w: tf.sin(w * x), lambda x, w: tf.sin(-abs(w) * x)), (-ONES,)),
     "behind-a-root": (slipping(_normalise, lambda x, v, g: _normalise(x, v, abs(g))), (ONES, ONES)),
+    "clipped-forgotten": (own(_clipped, _clipped_once), (MATRIX,)),
 }
 RIGHT: dict[str, tuple[Forward, tuple[Any, ...]]] = {
     "parametric-relu": (slipping(_parametric_relu, _parametric_relu), (0.25 * ONES,)),
     "normalise": (slipping(_normalise, _normalise), (ONES, ONES)),
     "fixed-point": (own(_settle, _settle_back), (np.array(0.5),)),
     "log-density": (slipping(_log_density, _log_density), (ONES,)),
+    "clipped": (own(_clipped, _clipped_back), (MATRIX,)),
 }
 
 
@@ -125,6 +161,18 @@ def rows() -> Iterator[Row]:
         "norm-kept", FIRST_WEIGHT["norm"], "right", variables={"w0": {"move": False, "reason": "fixed"}}
     )
     yield _row("norm-constrained", FIRST_WEIGHT["norm"], "right", constraint=tf.keras.constraints.NonNeg())
+    yield _row(
+        "clipped-stated",
+        FIRST_WEIGHT["clipped-forgotten"],
+        "right",
+        variables={"w0": {"domain": {"low": -2, "high": 2}}},
+    )
+    for name, op, truth in (("capped", CAPPED, "wrong"), ("uncapped", UNCAPPED, "right")):
+        yield _row(f"{name}-for-a-weight", (op, (0.3 * ONES,)), truth)
+        stated = {"x": {"shape": [2, 3]}, "w": {"value": [0.3, -0.5, 1.0]}}
+        yield Row(
+            f"{name}-for-a-stated-value", "of_a_row:times", None, stated, truth, functions={"times": op}
+        )
     yield _row("behind-a-root-stated", FIRST_WEIGHT["behind-a-root"], "right", variables={"w*": above})
 
 

@@ -35,7 +35,7 @@ from gradcheck_cli.features.search.branches.point_field import PointField, match
 from gradcheck_cli.features.search.mixed_points import CLOSE, MixedPoints
 from gradcheck_cli.results import GREEN, PairResult, Status
 from gradcheck_cli.spec.case import first_order_alone
-from gradcheck_cli.spec.values.moves import rearrange, turn
+from gradcheck_cli.spec.values.moves import enlarge, rearrange, turn
 from gradcheck_cli.spec.values.points import describe_point, point_lines, point_text
 from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend import dtypes
@@ -62,6 +62,25 @@ _ONLY_WHERE = (
     "only where {}: it is right as soon as these values move. Either a guard for this value is wrong, or the "
     "value is meant, as a mask is: then keep it out, with min_gap where values are equal, and with away_from "
     "for any other"
+)
+# Other values that weights may take: how, where that is in words, and what is asked if the gradient is wrong.
+_OTHER_WEIGHTS = (
+    (
+        turn,
+        "with the other sign of {}",
+        (
+            "If {name} can be {sign}, that is a fault. If not, say so: "
+            "`variables: {{{name}: {{domain: {{{end}: 0}}}}}}`."
+        ),
+    ),
+    (
+        enlarge,
+        "with {} four times as large",
+        (
+            "If {name} can be so large, that is a fault. If not, say so: "
+            "`variables: {{{name}: {{domain: {{low: -{most:g}, high: {most:g}}}}}}}`."
+        ),
+    ),
 )
 RIGHT = GREEN | {Status.SKIPPED}
 # What may be decided at other values: `a % b` jumps close to most points.
@@ -113,7 +132,7 @@ class Exploration:
             CaseFailedError: a call raises.
         """
         case = self.opener.case
-        self.mixed = MixedPoints(case, self.first.facts.low_precision)
+        self.mixed = MixedPoints(case, self.first.point, self.first.facts.low_precision)
         self.generator = np.random.default_rng([case.seed, 1, zlib.crc32(f"{case.op} {case.name}".encode())])
         opened: Any = self.findings.operations
         if opened is None or opened.declared is not self.first:
@@ -200,37 +219,36 @@ class Exploration:
             if self.wrong or is_late or room <= 0 or self.judge(candidate, room):
                 return
 
-    def ask_about_signs(self) -> None:
-        """Look at one point where each weight of one sign has the other; what is wrong there is a question.
+    def ask_about_weights(self) -> None:
+        """Look at weights of the other sign, and at larger ones; what is wrong there is a question.
 
-        Training may take a slope or a gain below zero, and no spec says whether it may. Where the forward
-        isn't finite so, as behind the root of a variance, each is turned by itself.
+        Training may take a slope or a gain below zero, and a matrix beyond the norm at which it is clipped.
+        No spec says whether it may. Where the forward isn't finite so, as behind the root of a variance, each
+        is changed by itself.
         """
         case, point = self.opener.case, dict(enumerate(self.base))
-        turned = {
-            index: value
-            for index, tensor in enumerate(case.tensors)
-            if (value := turn(tensor)) is not None and self.of is None and case.code.given is None
-        }
-        arguments = {
-            index: value[None] for index, value in point.items() if not case.tensors[index].is_variable
-        }
-        self.is_finite = not turned
-        for weights in (turned, *({index: value} for index, value in turned.items())):
-            if self.wrong or self.is_finite:
-                return
-            with suppress(*ERRORS), self.opener.moved_to(weights, _JUDGED), self.opener.at(_JUDGED):
-                for _, taken, is_spoilt in self._look_at(arguments, 1):
-                    self.judge(({**point, **weights}, taken, is_spoilt))
-            first = min(weights)
-            end, sign = ("low", "negative") if point[first].flat[0] > 0 else ("high", "positive")
-            names = [case.tensors[index].name for index in sorted(weights)]
-            self.wrong = self.wrong and replace(
-                self.wrong,
-                where=f"with the other sign of {join_first(names, _NAMED)}",
-                question=f"If {names[0]} can be {sign}, that is a fault. If not, say so: `variables: "
-                f"{{{names[0]}: {{domain: {{{end}: 0}}}}}}`.",
-            )
+        if self.of is not None or case.code.given is not None:
+            return
+        for change, where, question in _OTHER_WEIGHTS:
+            own = {index: change(tensor) for index, tensor in enumerate(case.tensors)}
+            changed = {index: value for index, value in own.items() if value is not None}
+            self.is_finite = not changed
+            for weights in (changed, *({index: value} for index, value in changed.items())):
+                if self.wrong or self.is_finite:
+                    break
+                with suppress(*ERRORS), self.opener.moved_to(weights, _JUDGED), self.opener.at(_JUDGED):
+                    stacks = {index: value[None] for index, value in {**point, **weights}.items()}
+                    for _, taken, is_spoilt in self._look_at(stacks, 1):
+                        self.judge(({**point, **weights}, taken, is_spoilt))
+                names = [case.tensors[index].name for index in sorted(weights)]
+                first = point[min(weights)]
+                end, sign = ("low", "negative") if first.flat[0] > 0 else ("high", "positive")
+                most = float(f"{2 * np.abs(first).max():.1g}")
+                self.wrong = self.wrong and replace(
+                    self.wrong,
+                    where=where.format(join_first(names, _NAMED)),
+                    question=question.format(name=names[0], end=end, sign=sign, most=most),
+                )
 
     def ask_about_constants(self) -> None:
         """Judge points where stated numbers that aren't differentiated are others; wrong there is a question.
@@ -258,8 +276,12 @@ class Exploration:
         Right gradients disagree at kinks. So every other one is a point without, where there is one.
         """
         # The judge knows the values before rounding: probabilities sum to 1 there.
-        inputs = self.first.inputs
-        rounded = {at: dtypes.widen(dtypes.narrow(stack, inputs[at].dtype)) for at, stack in points.items()}
+        inputs, tensors = self.first.inputs, self.opener.case.tensors
+        rounded = {
+            at: dtypes.widen(dtypes.narrow(stack, inputs[at].dtype))
+            for at, stack in points.items()
+            if not tensors[at].is_variable  # the function has that
+        }
         looked = self.field.look(rounded, range(count))
         self.points += count
         self.is_finite = bool(looked.is_finite.any())
@@ -269,7 +291,15 @@ class Exploration:
         if not self.may_compare:
             return []
         free, is_large = self.mixed.differenced, self.field.most < _MANY
-        seen = suspect(self.differenced, looked, free, self.generator, is_large=is_large)
+        constants = {
+            part.index: np.broadcast_to(
+                points.get(part.index, self.base[part.index][None]), (count, *part.info.shape)
+            )
+            for part in free.parts
+            if part.is_constant
+        }
+        whole = replace(looked, points={**constants, **looked.points})
+        seen = suspect(self.differenced, whole, free, self.generator, is_large=is_large)
         usual = float(np.median(seen.disagreement)) if count > 1 else 0.0  # of one point nothing is usual
         threshold = max(_SUSPICIOUS, min(_USUAL * usual, 0.1))
         self.largest = max(self.largest, float(seen.disagreement.max(initial=0.0)))

@@ -67,6 +67,7 @@ class FreeInput:
     is_stated: bool = True  # whether the spec says how far it goes
     ends: tuple[float, ...] = ()  # the ends of its ranges, as the spec states them
     is_chosen: bool = False  # whether its elements may be chosen
+    is_constant: bool = False  # whether it is a weight, or stated: the same at all points
 
     @property
     def size(self) -> int:
@@ -140,17 +141,22 @@ class FreeInputs:
         """Each component's standard deviation, (size,)."""
         return self.space.each([part.spread for part in self.parts])
 
+    @cached_property
+    def are_constant(self) -> Array:
+        """Whether each component is one of a weight, or stated, (size,)."""
+        return self.space.each([part.is_constant for part in self.parts])
+
     @property
     def middles(self) -> Array:
         """Each component's middle, (size,)."""
         return self.space.each([part.middle for part in self.parts])
 
 
-def _free_input(index: int, tensor: InputSpec, far: float) -> FreeInput | None:
+def _free_input(index: int, tensor: InputSpec, far: float, base: Array) -> FreeInput | None:
     """Return an input whose elements differences may be taken for; `None` for any other.
 
     They may be chosen if they are drawn one by one. A component of a structure, such as one of some
-    probabilities, moves by itself for a difference.
+    probabilities, moves by itself for a difference, and so do weights and stated values, by their size.
     """
     distribution, kind = distribution_of(tensor), kind_of(tensor.dtype)
     info = TensorInfo(tensor.name, tensor.dtype, tensor.shape)
@@ -176,19 +182,21 @@ def _free_input(index: int, tensor: InputSpec, far: float) -> FreeInput | None:
                 tuple(end for ends in allowed for end in ends if math.isfinite(end)),
                 is_chosen=True,
             )
-    is_drawn = not (tensor.is_stated or tensor.is_variable or tensor.symmetric)
-    if is_drawn and tensor.is_differentiable and info.size:
-        return FreeInput(index, info, (tensor.domain,))
-    return None
+    if tensor.symmetric or not tensor.is_differentiable or not info.size:
+        return None
+    is_constant = tensor.is_stated or tensor.is_variable
+    size = float(np.sqrt(np.mean(np.abs(base) ** 2))) if is_constant else 0.0
+    return FreeInput(index, info, (tensor.domain,), spread=size or _OF_STRUCTURE, is_constant=is_constant)
 
 
 class MixedPoints:
     """Makes points for a case."""
 
-    def __init__(self, case: Case, low_precision: Sequence[str] = ()) -> None:
+    def __init__(self, case: Case, base: Sequence[Array], low_precision: Sequence[str] = ()) -> None:
         """Draw nothing yet.
 
         Args:
+            base: the values of all inputs at the first sample point.
             low_precision: the dtypes below float64 in which the op computes. In half precision, all digits
                 are soon lost, which says nothing about the formula.
         """
@@ -196,7 +204,9 @@ class MixedPoints:
         self.far = min(
             (_FAR if own in ("float32", "complex64") else _NEAR for own in low_precision), default=_FAR
         )
-        parts = [_free_input(index, tensor, self.far) for index, tensor in enumerate(case.tensors)]
+        parts = [
+            _free_input(index, tensor, self.far, base[index]) for index, tensor in enumerate(case.tensors)
+        ]
         self.differenced = FreeInputs(tuple(part for part in parts if part is not None))
         self.free = FreeInputs(tuple(part for part in self.differenced.parts if part.is_chosen))
         self.specials: tuple[float, ...] = _SPECIAL  # what components may be compared with

@@ -99,7 +99,7 @@ def _look_around(exploration: Exploration, judged: OpenCase) -> None:
         exploration.explore({index: stack[:_FIRST] for index, stack in points.items()}, most)
         rest = slice(_FIRST, _FIRST + in_time(_POINTS - _FIRST, exploration.each, seconds))
     exploration.explore({index: stack[rest] for index, stack in points.items()}, most)
-    exploration.ask_about_signs()
+    exploration.ask_about_weights()
     exploration.ask_about_constants()
     exploration.findings.chosen_points += exploration.judged
     exploration.add_to_findings()
@@ -152,7 +152,7 @@ def _explain_refusal(opener: CaseOpener, findings: Findings) -> str:
         return "none of its pairs was judged"
     if opener.case.mode not in _GRAPHS:
         return f"points are looked at in graphs, and its mode is {opener.case.mode}"
-    if not MixedPoints(opener.case).moving:
+    if findings.first is not None and not MixedPoints(opener.case, findings.first.point).moving:
         is_written = all(SOURCES[tensor.source.kind].is_fixed for tensor in opener.case.tensors)
         return "all values of its inputs are written out" if is_written else "its inputs have no elements"
     return ""

@@ -70,8 +70,11 @@ def pair_lines(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
     for pair, label, verdict, note, message in zip(
         case.pairs, labels, verdicts, notes, messages, strict=True
     ):
-        lines += _row(pair, label, verdict, note, column, width)
-        lines += _details(pair, message, width, verbose=verbose)
+        is_wide = layout.cells(label) > column  # such a label gets its own line
+        lines += [Text(" " * INDENT + label)] if is_wide else []
+        beginning = " " * INDENT + layout.pad("" if is_wide else label, column)
+        row = Text(f"{beginning}{_columns(number_cells(pair))}  ") + verdict
+        lines += [*_with_note(row, note, width), *_details(pair, message, width, verbose=verbose)]
     if is_said_once:
         weakest = max(filter(_power, case.pairs), key=lambda pair: pair.judged_by.miss_probability or 0.0)
         lines += layout.wrap(f"at most {_power(weakest)}, for {weakest.label}; -v says each", width, INDENT)
@@ -93,20 +96,11 @@ def _shorten_repeated(messages: Sequence[str]) -> list[str]:
     return shown
 
 
-def _row(pair: PairResult, label: str, verdict: Text, note: str, column: int, width: int) -> list[Text]:
-    """Lay out a pair's row; a label wider than its column, or a note that is too long, gets its own lines."""
-    lines = []
-    if layout.cells(label) > column:
-        lines.append(Text(" " * INDENT + label))
-        label = ""
-    row = Text(" " * INDENT + layout.pad(label, column) + _columns(number_cells(pair)) + "  ") + verdict
+def _with_note(row: Text, note: str, width: int) -> list[Text]:
+    """Lay out a pair's row and its note, which gets its own lines if it is too long."""
     if note and row.cell_len + 2 + layout.cells(note) <= width:
-        row += Text(f"  {note}")
-        note = ""
-    lines.append(row)
-    if note:
-        lines += layout.wrap(note, width)
-    return lines
+        return [row + Text(f"  {note}")]
+    return [row, *layout.wrap(note, width)] if note else [row]
 
 
 def number_cells(pair: PairResult) -> Sequence[str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gradcheck_cli.spec.case import Case, InputSpec, kind_of
+from gradcheck_cli.spec.case import UNBOUNDED, Case, InputSpec, kind_of
 from gradcheck_cli.spec.values.draw_values import draw, mirror, stream
 from gradcheck_cli.visible import join_first
 
@@ -31,6 +31,9 @@ _NEARLY_OFF = 1e-3
 # The size that counts for a zero: it moves by 0.3 at most. In a matrix it is at most that of LeCun's initial
 # values, one over the root of the fan-in, so that a large product of moved zeros keeps the size of its input.
 _OF_ZERO = 0.6
+_LARGER = (
+    4.0  # times a weight's value: a matrix of usual initial values is beyond the norms at which it is clipped
+)
 SYMMETRIC = "is symmetric"  # a spec can say so of an input
 _SHOWN = 3  # numbers of an input, and inputs, that a message shows
 _TRIES = 8  # draws, of which one is another value
@@ -138,11 +141,27 @@ def describe_structure(case: Case) -> str:
 
 def turn(tensor: InputSpec) -> Array | None:
     """Return a weight's value with the other sign; `None` if it has both, or can't have that one."""
-    value: Array = np.asarray(tensor.source.arguments.get("value", ()))
-    if not tensor.is_variable or tensor.keeps or np.iscomplexobj(value) or not value.size:
+    value = _weight_value(tensor)
+    if value is None:
         return None
     turned = _constrain(tensor, (-value).clip(*tensor.domain))
     return turned if np.ptp(np.sign(value)) == 0 and (value * turned < 0).all() else None
+
+
+def enlarge(tensor: InputSpec) -> Array | None:
+    """Return a weight's value four times as large; `None` if it is zero, or its spec says how far it goes."""
+    value = _weight_value(tensor)
+    if value is None or tensor.domain != UNBOUNDED:
+        return None
+    enlarged = _constrain(tensor, value * _LARGER)
+    return enlarged if (enlarged != value).any() else None
+
+
+def _weight_value(tensor: InputSpec) -> Array | None:
+    """Return the value of a weight that is real and may move; `None` for any other input."""
+    value: Array = np.asarray(tensor.source.arguments.get("value", ()))
+    is_fixed = not tensor.is_variable or tensor.keeps or np.iscomplexobj(value) or not value.size
+    return None if is_fixed else value
 
 
 def rearrange(case: Case, tensor: InputSpec) -> Array | None:

@@ -250,13 +250,13 @@ def suspect(
             shorter still, counts as well where the function looks smooth along it.
     """
     vectors, ways = free.pack(looked.points), np.arange(len(looked.is_finite))
-    seen = _compare(op, looked, free, STEP * _draw_moves(vectors, free.spreads, generator, ways))
+    seen = _compare(op, looked, free, STEP * _draw_moves(vectors, free, generator, ways))
     for shorter in (FINER, FINER**2) if is_large else (FINER,):
         rows = np.flatnonzero((seen.disagreement > _SCREENED) | seen.is_spoilt)
         if not len(rows):
             break
         own = looked.take(rows)
-        moves = STEP / shorter * _draw_moves(vectors, free.spreads, generator, ways)[rows]
+        moves = STEP / shorter * _draw_moves(vectors, free, generator, ways)[rows]
         again = _compare(op, own, free, moves, from_both_sides=True)
         counted = np.where(again.is_bent & (shorter > FINER), np.inf, again.disagreement)
         seen.disagreement[rows] = np.minimum(seen.disagreement[rows], counted)
@@ -336,17 +336,21 @@ def _pull_back(looked: PointsSeen, free: FreeInputs, distance: Array) -> tuple[A
     return analytic, size, is_whole
 
 
-def _draw_moves(vectors: Array, spreads: Array, generator: np.random.Generator, ways: Array) -> Array:
+def _draw_moves(vectors: Array, free: FreeInputs, generator: np.random.Generator, ways: Array) -> Array:
     """Draw how far each component moves, (B, size): by its size or its spread, with a random sign.
 
     In every other way a component moves by its own size: beside a border, there is no room for more. In two
-    of three, tiny ones move alone.
+    of three, tiny ones move alone. In one of four, weights and stated values move alone, and in another one
+    they stay: slopes for one kind of inputs may drown those for the other.
     """
-    sizes = np.abs(vectors)
-    tiny = sizes < _TINY * spreads
-    alone = np.flatnonzero(tiny.any(axis=1) & (ways % 3 > 0))
+    sizes, spreads, constant = np.abs(vectors), free.spreads, free.are_constant
     own = (ways % 2 == 1)[:, None] & (sizes > 0)
     moves = np.where(own, sizes, np.maximum(sizes, spreads))
+    if constant.any() and not constant.all():
+        moves[ways % 4 == 2] *= ~constant  # noqa: PLR2004 (the ways)
+        moves[ways % 4 == 3] *= constant  # noqa: PLR2004 (the ways)
+    tiny = (sizes < _TINY * spreads) & (moves > 0)
+    alone = np.flatnonzero(tiny.any(axis=1) & (ways % 3 > 0))
     moves[alone] *= tiny[alone]
     bits = np.frombuffer(generator.bytes(-(-moves.size // 8)), np.uint8)
     signs = np.unpackbits(bits, count=moves.size).reshape(moves.shape).view(np.int8)
@@ -367,7 +371,7 @@ def is_smooth(op: Operation, points: Mapping[int, Array], free: FreeInputs) -> A
         ways = np.full(len(vectors), way)
         generator = np.random.default_rng(way)
         # Not all as far: equal values that move alike stay equal.
-        moves = _draw_moves(vectors, free.spreads, generator, ways) * generator.uniform(0.5, 1, vectors.shape)
+        moves = _draw_moves(vectors, free, generator, ways) * generator.uniform(0.5, 1, vectors.shape)
         regular = _are_regular(op, points, free, STEP * moves)
         for step in () if all(own.all() for own in regular) else _TINY_STEPS:
             tiny = _are_regular(op, points, free, step * moves, must_change=True)
