@@ -259,8 +259,9 @@ class CaseOpener:
             yield
             return
         chosen_values = dict(zip((tensor.name for tensor in self.case.tensors), chosen or (), strict=False))
+        own = sample if chosen is None else 1  # which weights that are no inputs have at chosen points
         values = [
-            np.asarray(chosen_values.get(tensor.name, self.state.value_of(tensor, sample)))
+            np.asarray(chosen_values.get(tensor.name, self.state.value_of(tensor, own)))
             for _, tensor in self._weights()
         ]
         with weights.at(values, self.state.wide_variables):

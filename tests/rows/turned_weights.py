@@ -103,6 +103,17 @@ def _times_back(most: float, upstream: Any, x: Any, w: Any) -> tuple[Any, Any]:
     return w * upstream, tf.reduce_sum(upstream * tf.minimum(x, most), 0)
 
 
+def _residual(x: Any, gate: Any) -> Any:
+    return x + gate * tf.tanh(2 * x)
+
+
+def _residual_back(most: float, upstream: Any, x: Any, gate: Any) -> tuple[Any, Any]:
+    """Let the slope of a branch that is gated saturate where an input is so large."""
+    slope = 1 - tf.tanh(2 * tf.minimum(x, most)) ** 2
+    return upstream * (1 + 2 * gate * slope), tf.reduce_sum(upstream * tf.tanh(2 * x), 0)
+
+
+GATED, NEVER_SATURATED = (own(_residual, partial(_residual_back, most)) for most in (1.2, np.inf))
 CAPPED, UNCAPPED = (own(_times, partial(_times_back, most)) for most in (2.5, np.inf))
 MATRIX = np.random.default_rng(1).normal(0, 0.5, (3, 4))
 FIRST_WEIGHT: dict[str, tuple[Forward, tuple[Any, ...]]] = {
@@ -173,6 +184,13 @@ def rows() -> Iterator[Row]:
         yield Row(
             f"{name}-for-a-stated-value", "of_a_row:times", None, stated, truth, functions={"times": op}
         )
+    for name, op, truth in (("saturated", GATED, "wrong"), ("gated", NEVER_SATURATED, "right")):
+        for gate, value in (("zero", 0 * ONES), ("tiny", 1e-6 * ONES)):
+            yield _row(f"{name}-behind-a-{gate}-gate", (op, (value,)), truth)
+        stated = {"x": {"shape": [2, 3]}, "gate": {"value": [0.0, 0.0, 0.0]}}
+        yield Row(
+            f"{name}-behind-stated-zeros", "of_a_row:gated", None, stated, truth, functions={"gated": op}
+        )
     yield _row("behind-a-root-stated", FIRST_WEIGHT["behind-a-root"], "right", variables={"w*": above})
 
 
@@ -183,6 +201,10 @@ ROWS = marked(
     "by-output",
     "by-output-float32",
     "by-output-stated",
+    "capped-for-a-stated-value",
+    "capped-for-a-weight",
+    "clipped-forgotten",
+    "clipped-stated",
     "fixed-point",
     "log-density",
     "masked-means-twice",
@@ -191,4 +213,7 @@ ROWS = marked(
     "norm-constrained",
     "normalise",
     "parametric-relu-float32",
+    "saturated-behind-a-tiny-gate",
+    "saturated-behind-a-zero-gate",
+    "saturated-behind-stated-zeros",
 )

@@ -35,7 +35,15 @@ from gradcheck_cli.features.search.branches.point_field import PointField, match
 from gradcheck_cli.features.search.mixed_points import CLOSE, MixedPoints
 from gradcheck_cli.results import GREEN, PairResult, Status
 from gradcheck_cli.spec.case import first_order_alone
-from gradcheck_cli.spec.values.moves import enlarge, rearrange, turn
+from gradcheck_cli.spec.values.moves import (
+    MOVED_ALIKE,
+    describe_values,
+    enlarge,
+    moves,
+    rearrange,
+    turn,
+    value_beside,
+)
 from gradcheck_cli.spec.values.points import describe_point, point_lines, point_text
 from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend import dtypes
@@ -154,6 +162,14 @@ class Exploration:
         self.labels = judged | {pair.label for pair in own if is_open(pair)}
         self.has_open = any(map(is_open, self.findings.pairs))
         self.within: set[Side] = set()  # sides that ordinary points take, inside of what the spec states
+        # Weights and stated values, moved: what a 0 switches off isn't seen at any value of the other inputs.
+        self.moved: Point = {
+            index: self.opener.state.value_of(tensor, 1)
+            if tensor.is_variable
+            else value_beside(case, tensor, MOVED_ALIKE)
+            for index, tensor in enumerate(case.tensors)
+            if moves(tensor) or (tensor.is_variable and not tensor.keeps)
+        }
 
     @property
     def is_search(self) -> bool:
@@ -208,10 +224,12 @@ class Exploration:
         """
         count, before = max(map(len, points.values()), default=0), clock.now()
         candidates: list[Candidate] = []
-        if count:
-            with suppress(*ERRORS):
-                candidates = self._look_at(points, count)
-            self.each = (clock.now() - before) / count
+        self.is_finite = not count
+        for constants in (self.moved, {}):
+            if not self.is_finite:
+                with suppress(*ERRORS):
+                    candidates = self._look_with(constants, points, count)
+        self.each = (clock.now() - before) / max(count, 1)
         most -= self.judged
         for candidate in candidates[: max(most, 0)]:
             is_late = self.judged > 0 and self.left <= 0  # the first may always be judged
@@ -229,6 +247,9 @@ class Exploration:
         case, point = self.opener.case, dict(enumerate(self.base))
         if self.of is not None or case.code.given is not None:
             return
+        arguments = {
+            index: value[None] for index, value in point.items() if not case.tensors[index].is_variable
+        }
         for change, where, question in _OTHER_WEIGHTS:
             own = {index: change(tensor) for index, tensor in enumerate(case.tensors)}
             changed = {index: value for index, value in own.items() if value is not None}
@@ -236,10 +257,9 @@ class Exploration:
             for weights in (changed, *({index: value} for index, value in changed.items())):
                 if self.wrong or self.is_finite:
                     break
-                with suppress(*ERRORS), self.opener.moved_to(weights, _JUDGED), self.opener.at(_JUDGED):
-                    stacks = {index: value[None] for index, value in {**point, **weights}.items()}
-                    for _, taken, is_spoilt in self._look_at(stacks, 1):
-                        self.judge(({**point, **weights}, taken, is_spoilt))
+                with suppress(*ERRORS):
+                    for candidate in self._look_with(weights, arguments, 1):
+                        self.judge(candidate)
                 names = [case.tensors[index].name for index in sorted(weights)]
                 first = point[min(weights)]
                 end, sign = ("low", "negative") if first.flat[0] > 0 else ("high", "positive")
@@ -270,6 +290,12 @@ class Exploration:
                     f"`{tensor.name}: {{move: false, reason: ...}}`.",
                 )
 
+    def _look_with(self, constants: Point, points: dict[int, Array], count: int) -> list[Candidate]:
+        """Look at points with other values of some weights and stated values; see `_look_at`."""
+        stacks = {index: np.broadcast_to(value, (count, *value.shape)) for index, value in constants.items()}
+        with self.opener.moved_to(constants, _JUDGED), self.opener.at(_JUDGED):
+            return self._look_at({**stacks, **points}, count)
+
     def _look_at(self, points: dict[int, Array], count: int) -> list[Candidate]:
         """Compare gradient and differences at some points; return those that disagree, in the judge's order.
 
@@ -291,14 +317,12 @@ class Exploration:
         if not self.may_compare:
             return []
         free, is_large = self.mixed.differenced, self.field.most < _MANY
-        constants = {
-            part.index: np.broadcast_to(
-                points.get(part.index, self.base[part.index][None]), (count, *part.info.shape)
-            )
+        fixed = {
+            part.index: np.broadcast_to(self.base[part.index], (count, *part.info.shape))
             for part in free.parts
             if part.is_constant
         }
-        whole = replace(looked, points={**constants, **looked.points})
+        whole = replace(looked, points={**fixed, **points, **rounded})
         seen = suspect(self.differenced, whole, free, self.generator, is_large=is_large)
         usual = float(np.median(seen.disagreement)) if count > 1 else 0.0  # of one point nothing is usual
         threshold = max(_SUSPICIOUS, min(_USUAL * usual, 0.1))
@@ -364,7 +388,10 @@ class Exploration:
         return at_point
 
     def _move(self, wrong: WrongPoint) -> WrongPoint:
-        """Return a wrong point that is nearer to the first sample point."""
+        """Return a wrong point that is nearer to the first sample point, with its constants if it can."""
+        if self.moved:
+            unmoved = self._judge_at({**wrong.point, **{index: self.base[index] for index in self.moved}})
+            wrong = wrong if unmoved is None or not unmoved.pairs else unmoved
         free, point = self.mixed.free, wrong.point
         if not free.size:
             return wrong
@@ -447,10 +474,16 @@ class Exploration:
         if question:
             share = max((pair.relative_error or 0.0 for pair in wrong.values()), default=0.0)
             off = f"off by {100 * share:.3g} %" if share else "wrong"
-            where = self.wrong.where or f"at {point_text(point)}"
-            question = f"right at the sample points; {where} the gradient is {off}. {question}"
+            said = self.wrong.where or f"at {point_text(point)}"
+            question = f"right at the sample points; {said} the gradient is {off}. {question}"
         so_far = "undecided" if self.has_open else "right"
-        note = f"at a point where gradient and differences disagree; {so_far} at the sample points"
+        is_moved = any(
+            not np.array_equal(self.wrong.point.get(index, self.base[index]), self.base[index])
+            for index in self.moved
+            if case.tensors[index].is_variable
+        )
+        where = f", with {describe_values(case, 1)}" if is_moved else ""
+        note = f"at a point where gradient and differences disagree{where}; {so_far} at the sample points"
         lines = [note, *([self.wrong.note] if self.wrong.note else []), *point_lines(case, point)]
         # One question for each case.
         worst = max(wrong, key=lambda label: wrong[label].error) if wrong else min(self.labels)
@@ -537,5 +570,5 @@ def check_at(opener: CaseOpener, point: Point, sample: int, checks: frozenset[st
         CaseFailedError: the case can't be checked there.
     """
     case = first_order_alone(opener.case, frozenset(CHECKS) - checks)
-    with opener.moved_to(point, sample):
+    with opener.moved_to(point, sample), opener.at(sample):
         return check_case(case, opener, [sample])
