@@ -1,6 +1,7 @@
 """Gradients that are wrong for weights of the other sign, or for larger ones: a question, or the spec says.
 
-And gradients for weights and stated values that are wrong where another input is special or large.
+And gradients for weights and stated values that are wrong where another input is special, or large, or an
+index that draws hardly meet.
 """
 
 from __future__ import annotations
@@ -113,9 +114,24 @@ def _residual_back(most: float, upstream: Any, x: Any, gate: Any) -> tuple[Any, 
     return upstream * (1 + 2 * gate * slope), tf.reduce_sum(upstream * tf.tanh(2 * x), 0)
 
 
+def _look_up(ids: Any, table: Any) -> Any:
+    return tf.gather(table, ids)
+
+
+def _look_up_back(mistake: str, upstream: Any, ids: Any, table: Any) -> tuple[None, Any]:
+    flat, flow = tf.reshape(ids, [-1]), tf.reshape(upstream, [-1, table.shape[1]])
+    if mistake == "padding":
+        flow *= tf.cast(flat != 0, flow.dtype)[:, None]
+    if mistake == "last":
+        flow *= tf.cast(flat != table.shape[0] - 1, flow.dtype)[:, None]
+    put = tf.tensor_scatter_nd_update if mistake == "repeated" else tf.tensor_scatter_nd_add
+    return None, put(tf.zeros_like(table), flat[:, None], flow)
+
+
 GATED, NEVER_SATURATED = (own(_residual, partial(_residual_back, most)) for most in (1.2, np.inf))
 CAPPED, UNCAPPED = (own(_times, partial(_times_back, most)) for most in (2.5, np.inf))
 MATRIX = np.random.default_rng(1).normal(0, 0.5, (3, 4))
+TABLE = np.random.default_rng(2).normal(0, 1, (500, 3))
 FIRST_WEIGHT: dict[str, tuple[Forward, tuple[Any, ...]]] = {
     "by-output": (own(_parametric_relu, _by_output), (0.25 * ONES,)),
     "norm": (own(_norm, _norm_of_positive), (np.array(1.5),)),
@@ -150,7 +166,7 @@ def _layer(forward: Forward, values: tuple[Any, ...], dtype: str, constraint: An
 def _row(name: str, layer: tuple[Forward, tuple[Any, ...]], truth: str, **keys: Any) -> Row:
     dtype, constraint = keys.pop("dtype", "float64"), keys.pop("constraint", None)
     functions = {"Layer": _layer(*layer, dtype, constraint)}
-    inputs = {"x": {**X, "dtype": dtype}, **keys.pop("more", {})}
+    inputs = {"x": keys.pop("x", {**X, "dtype": dtype}), **keys.pop("more", {})}
     return Row(name, "of_a_row:Layer", None, inputs, truth, keys={"build": {}, **keys}, functions=functions)
 
 
@@ -191,6 +207,10 @@ def rows() -> Iterator[Row]:
         yield Row(
             f"{name}-behind-stated-zeros", "of_a_row:gated", None, stated, truth, functions={"gated": op}
         )
+    ids = {"shape": [2, 3], "dtype": "int32", "integers": {"low": 0, "high": 500}}
+    for mistake in ("padding", "last", "repeated", ""):
+        op, truth = own(_look_up, partial(_look_up_back, mistake)), "wrong" if mistake else "right"
+        yield _row(f"look-up-{mistake or 'right'}", (op, (TABLE,)), truth, x=ids)
     yield _row("behind-a-root-stated", FIRST_WEIGHT["behind-a-root"], "right", variables={"w*": above})
 
 
@@ -207,6 +227,8 @@ ROWS = marked(
     "clipped-stated",
     "fixed-point",
     "log-density",
+    "look-up-padding",
+    "look-up-repeated",
     "masked-means-twice",
     "negative",
     "negative-stated",
