@@ -369,8 +369,10 @@ class Exploration:
             if self.mixed.free.size and not self._is_wrong_beside(self.wrong):
                 special = self.mixed.describe_specials(self.wrong.point)
                 note = _ONLY_WHERE.format(special) if special else ""
-                is_pole = are_at_pole(self.wrong.pairs, self.findings)
-                self.wrong = None if is_pole else replace(self.wrong, note=note, is_alone=True)
+                # Where two kinks meet, as a relu's does with that of a slope for what is below 0, values of
+                # weights decide whether the gradient lies between the slopes on both sides.
+                is_excused = self._has_moved(self.wrong) or are_at_pole(self.wrong.pairs, self.findings)
+                self.wrong = None if is_excused else replace(self.wrong, note=note, is_alone=True)
         statuses = {pair.status for pair in at_point.findings.pairs}
         if self.wrong or (not at_point.pairs and Status.PASSED in statuses and statuses <= RIGHT):
             self.field.seen |= taken
@@ -457,6 +459,13 @@ class Exploration:
         beside = self._judge_at(free.at(inside, at_point.point))
         return beside is None or bool(at_point.pairs.keys() & beside.pairs.keys())
 
+    def _has_moved(self, wrong: WrongPoint) -> bool:
+        """Whether weights or stated values aren't what they are at the first sample point."""
+        return any(
+            not np.array_equal(wrong.point.get(index, self.base[index]), self.base[index])
+            for index in self.moved
+        )
+
     def add_to_findings(self) -> None:
         """Let the findings say what is wrong; or ask about it, if it is farther out than the spec says."""
         if self.wrong is None:
@@ -477,12 +486,8 @@ class Exploration:
             said = self.wrong.where or f"at {point_text(point)}"
             question = f"right at the sample points; {said} the gradient is {off}. {question}"
         so_far = "undecided" if self.has_open else "right"
-        is_moved = any(
-            not np.array_equal(self.wrong.point.get(index, self.base[index]), self.base[index])
-            for index in self.moved
-            if case.tensors[index].is_variable
-        )
-        where = f", with {describe_values(case, 1)}" if is_moved else ""
+        weights = describe_values(case, 1) if self._has_moved(self.wrong) else ""
+        where = f", with {weights}" if weights else ""
         note = f"at a point where gradient and differences disagree{where}; {so_far} at the sample points"
         lines = [note, *([self.wrong.note] if self.wrong.note else []), *point_lines(case, point)]
         # One question for each case.
