@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -96,9 +96,15 @@ _OPEN = frozenset({"staircase", "unresolved", "jump", "ties", "probe"})
 ERRORS = (CaseFailedError, CaseSkippedError, GradientFormError, clock.OverWorkError)
 
 
-# For the judge: the inputs that differ from the first sample point, the sides that it takes, and whether the
-# gradient isn't finite there.
-Candidate = tuple[Point, frozenset[Side], bool]
+@dataclass(frozen=True)
+class Candidate:
+    """A point for the judge."""
+
+    point: Point  # the inputs that differ from the first sample point
+    taken: frozenset[Side] = frozenset()  # the sides that it takes
+    is_spoilt: bool = False  # whether the gradient isn't finite there
+    rank: tuple[bool, bool, float] = (False, False, 0.0)  # the least comes first
+    may_have_kink: bool = False
 
 
 @dataclass(frozen=True)
@@ -215,23 +221,29 @@ class Exploration:
         self.mixed.add_specials(self.field.constants, _SPECIALS)
         return self.mixed.make(count, batch)
 
-    def explore(self, points: dict[int, Array], most: int) -> None:
+    def explore(self, batches: Iterable[dict[int, Array]], most: int) -> None:
         """Look at points, and judge what is suspicious.
 
+        Right gradients disagree at kinks. So every other point is one without, where there is one. First, all
+        batches are looked at: time decides how many there are, and must not decide which points are judged.
+
         Args:
-            points: (B, *shape) by the input's index.
+            batches: points, (B, *shape) by the input's index.
             most: how many may have been judged then.
         """
-        count, before = max(map(len, points.values()), default=0), clock.now()
         candidates: list[Candidate] = []
-        self.is_finite = not count
-        for constants in (self.moved, {}):
-            if not self.is_finite:
-                with suppress(*ERRORS):
-                    candidates = self._look_with(constants, points, count)
-        self.each = (clock.now() - before) / max(count, 1)
-        most -= self.judged
-        for candidate in candidates[: max(most, 0)]:
+        for points in batches:
+            count, before = max(map(len, points.values()), default=0), clock.now()
+            self.is_finite = not count
+            for constants in (self.moved, {}):
+                if not self.is_finite:
+                    with suppress(*ERRORS):
+                        candidates += self._look_with(constants, points, count)
+            self.each = (clock.now() - before) / max(count, 1)
+        ranked = sorted(candidates, key=lambda candidate: candidate.rank)
+        queues = ([own for own in ranked if own.may_have_kink == kink] for kink in (False, True))
+        order = [own for turn in zip_longest(*queues) for own in turn if own is not None]
+        for candidate in order[: max(most - self.judged, 0)]:
             is_late = self.judged > 0 and self.left <= 0  # the first may always be judged
             room = max(_TIMES * self.evaluated, in_time(_QUICK, self.each, _LONG)) - self.spent
             if self.wrong or is_late or room <= 0 or self.judge(candidate, room):
@@ -283,7 +295,7 @@ class Exploration:
             value = rearrange(case, tensor) if is_asked and self.wrong is None else None
             if value is None or all(map(self.is_of_tensorflow, own)):
                 continue
-            if self.judge(({**point, index: value}, frozenset(), False)):
+            if self.judge(Candidate({**point, index: value})):
                 self.wrong = self.wrong and replace(
                     self.wrong,
                     question=f"If {tensor.name} can be so, that is a fault. If not, say so: "
@@ -297,10 +309,7 @@ class Exploration:
             return self._look_at({**stacks, **points}, count)
 
     def _look_at(self, points: dict[int, Array], count: int) -> list[Candidate]:
-        """Compare gradient and differences at some points; return those that disagree, in the judge's order.
-
-        Right gradients disagree at kinks. So every other one is a point without, where there is one.
-        """
+        """Compare gradient and differences at some points; return those that disagree."""
         # The judge knows the values before rounding: probabilities sum to 1 there.
         inputs, tensors = self.first.inputs, self.opener.case.tensors
         rounded = {
@@ -340,12 +349,17 @@ class Exploration:
         own = vectors[rows]
         may_have_kink = seen.is_bent[rows] | self.mixed.are_special(own, CLOSE)
         is_far = (self.mixed.draw_near(own) != own).any(axis=1)  # beyond, it may be a question
-        ranked = np.lexsort((-seen.disagreement[rows], ~seen.is_spoilt[rows], is_far))
-        queues = (rows[ranked[may_have_kink[ranked] == kink]] for kink in (False, True))
-        order = [row for turn in zip_longest(*queues) for row in turn if row is not None]
-        picks = [{index: np.asarray(stack[row]) for index, stack in points.items()} for row in order]
-        sides = [looked.sides([row]) for row in order]
-        return list(zip(picks, sides, map(bool, seen.is_spoilt[order]), strict=True))
+        ranks = zip(is_far, ~seen.is_spoilt[rows], -seen.disagreement[rows], strict=True)
+        return [
+            Candidate(
+                {index: np.asarray(stack[row]) for index, stack in points.items()},
+                looked.sides([row]),
+                bool(seen.is_spoilt[row]),
+                rank,
+                kink,
+            )
+            for row, rank, kink in zip(rows, ranks, may_have_kink, strict=True)
+        ]
 
     # Judging them.
 
@@ -356,8 +370,8 @@ class Exploration:
             points: how many that may take; with more, it says nothing.
         """
         # A sum of upstreams shows what single elements hide: a gradient that takes their maximum at a tie.
-        point, taken, is_spoilt = candidate
-        is_asked = not is_spoilt and not self.is_narrow
+        point, taken = candidate.point, candidate.taken
+        is_asked = not candidate.is_spoilt and not self.is_narrow
         with clock.count_work(points) as work:
             at_point = self._judge_at(point, frozenset({"linearity"} if is_asked else ()))
         self.spent += work.points

@@ -10,11 +10,12 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from gradcheck_cli import clock
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.checking.verdicts.summary import Findings
-from gradcheck_cli.features.search.exploring import ERRORS, RIGHT, Exploration, in_time, is_open
+from gradcheck_cli.features.search.exploring import ERRORS, RIGHT, Candidate, Exploration, in_time, is_open
 from gradcheck_cli.features.search.mixed_points import MixedPoints
 from gradcheck_cli.gate import side_counts
 from gradcheck_cli.hooks import OpenCase
@@ -33,7 +34,7 @@ _POINTS, _FIRST = 256, 32
 # conditions on a matrix as a whole, 256 points meet 37, 128 points 36, 64 points 32.
 _FEWEST, _AT_ONCE = 128, 4
 # Seconds for the rest: a part of what the case took, or a little if that is more; and for Python code.
-_SHARE, _LITTLE, _PYTHON = 0.4, 0.5, 2.5
+_SHARE, _LITTLE, _PYTHON = 0.4, 1.0, 2.5
 # Points of a batch that are judged, more where pairs are undecided: each costs about a third of a small case,
 # and of a large one, which takes so many seconds, as much as a sample point.
 _OFF, _OFF_OF_OPEN, _OFF_OF_LARGE, _LARGE = 3, 6, 1, 5.0
@@ -94,11 +95,15 @@ def _look_around(exploration: Exploration, judged: OpenCase) -> None:
     seconds = _PYTHON if exploration.field.calls_python else max(_LITTLE, _SHARE * judged.spent)
     usual = _OFF_OF_OPEN if exploration.has_open else _OFF
     most = usual if judged.spent < _LARGE else _OFF_OF_LARGE
-    rest = slice(None)
-    if exploration.each * _POINTS > seconds:
-        exploration.explore({index: stack[:_FIRST] for index, stack in points.items()}, most)
-        rest = slice(_FIRST, _FIRST + in_time(_POINTS - _FIRST, exploration.each, seconds))
-    exploration.explore({index: stack[rest] for index, stack in points.items()}, most)
+
+    def batches() -> Iterator[dict[int, Any]]:
+        rest = slice(None)
+        if exploration.each * _POINTS > seconds:
+            yield {index: stack[:_FIRST] for index, stack in points.items()}
+            rest = slice(_FIRST, _FIRST + in_time(_POINTS - _FIRST, exploration.each, seconds))
+        yield {index: stack[rest] for index, stack in points.items()}
+
+    exploration.explore(batches(), most)
     exploration.ask_about_weights()
     exploration.ask_about_constants()
     exploration.findings.chosen_points += exploration.judged
@@ -119,7 +124,7 @@ def search(first: Exploration, samples: Sequence[int], spent: float) -> None:
     while finder is None and first.left > 0:
         part = parts[batch % len(parts)]
         most = min(_BATCH, part.field.most, int(_PART * first.left / max(part.each, 1e-6)))
-        part.explore(part.make_points(max(1, most), batch // len(parts)), part.judged + _OFF)
+        part.explore([part.make_points(max(1, most), batch // len(parts))], part.judged + _OFF)
         finder, batch = part if part.wrong else None, batch + 1
     example = None
     if finder is not None and finder.wrong is not None:
@@ -166,7 +171,7 @@ def _try_one_row(whole: Exploration) -> Exploration | None:
     with suppress(*ERRORS):
         opener: CaseOpener = opener_of(case, case.mode)
         part = Exploration(opener, whole.findings, opener.open(Opening(0)), whole.until)
-        part.judge(({index: part.base[index] for index in part.mixed.moving}, frozenset(), False))
+        part.judge(Candidate({index: part.base[index] for index in part.mixed.moving}))
         # That a function takes one row isn't stated: a gradient of another form there is no finding.
         if part.wrong and any(pair.mismatch in ("value", "nonfinite") for pair in part.wrong.pairs.values()):
             part.wrong = replace(part.wrong, note="with a batch of one")
