@@ -245,8 +245,7 @@ class Exploration:
         order = [own for turn in zip_longest(*queues) for own in turn if own is not None]
         for candidate in order[: max(most - self.judged, 0)]:
             is_late = self.judged > 0 and self.left <= 0  # the first may always be judged
-            room = max(_TIMES * self.evaluated, in_time(_QUICK, self.each, _LONG)) - self.spent
-            if self.wrong or is_late or room <= 0 or self.judge(candidate, room):
+            if self.wrong or is_late or self.judge(candidate):
                 return
 
     def ask_about_weights(self) -> None:
@@ -363,16 +362,13 @@ class Exploration:
 
     # Judging them.
 
-    def judge(self, candidate: Candidate, points: float = math.inf) -> bool:
-        """Judge a point; return whether a pair is unexpectedly wrong there, and count its sides as tested.
-
-        Args:
-            points: how many that may take; with more, it says nothing.
-        """
+    def judge(self, candidate: Candidate) -> bool:
+        """Judge a point; return whether a pair is unexpectedly wrong there, and count its sides as tested."""
         # A sum of upstreams shows what single elements hide: a gradient that takes their maximum at a tie.
         point, taken = candidate.point, candidate.taken
         is_asked = not candidate.is_spoilt and not self.is_narrow
-        with clock.count_work(points) as work:
+        room = max(_TIMES * self.evaluated, in_time(_QUICK, self.each, _LONG)) - self.spent
+        with clock.count_work(max(room, 0)) as work:
             at_point = self._judge_at(point, frozenset({"linearity"} if is_asked else ()))
         self.spent += work.points
         if at_point is None:
