@@ -368,7 +368,9 @@ class Exploration:
         point, taken = candidate.point, candidate.taken
         is_asked = not candidate.is_spoilt and not self.is_narrow
         room = max(_TIMES * self.evaluated, in_time(_QUICK, self.each, _LONG)) - self.spent
-        with clock.count_work(max(room, 0)) as work:
+        if room <= 0:
+            return False
+        with clock.count_work(room) as work:
             at_point = self._judge_at(point, frozenset({"linearity"} if is_asked else ()))
         self.spent += work.points
         if at_point is None:
