@@ -5,6 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from gradcheck_cli.checking.ops.jacobian import working_precision
 from gradcheck_cli.numerics import FLOAT32
 from gradcheck_cli.results import Status
 from tests.checking.float32_campaign import ERROR, outcome
@@ -114,3 +115,17 @@ def test_random_compositions_in_float32_are_never_wrong():
     assert tally["right: mismatched"] == 0, tally
     assert tally["wrong: passed"] == 0, tally
     assert tally["right: passed"] >= 38, tally
+
+
+@pytest.mark.parametrize(
+    ("low", "dtype", "expected"),
+    [
+        ((), "complex64", "float32"),
+        (("float32", "bfloat16"), "float64", "bfloat16"),
+        (("float32", "float16"), "float32", "float16"),
+        (("complex64",), "complex128", "float32"),
+    ],
+)
+def test_the_coarsest_precision_on_the_path_rules(low, dtype, expected):
+    op = tanh(facts={"low_precision": low}).operation()
+    assert working_precision(op, dtype).name == expected
