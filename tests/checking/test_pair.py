@@ -147,3 +147,8 @@ def test_indices_are_those_of_the_tensors_own_shapes():
         taken=taken,
     )
     assert (pair.numbers.worst.output_index, pair.numbers.worst.input_index) == ((1, 0), (2, 0, 1))
+
+
+def test_the_ladder_is_named_where_any_sample_climbed_it():
+    assert row(sample(ONES), sample(ONES, differencing=Differencing("ladder"))).judged_by.method == "ladder"
+    assert row(sample(ONES), sample(ONES)).judged_by.method == "central"
