@@ -152,3 +152,15 @@ def test_indices_are_those_of_the_tensors_own_shapes():
 def test_the_ladder_is_named_where_any_sample_climbed_it():
     assert row(sample(ONES), sample(ONES, differencing=Differencing("ladder"))).judged_by.method == "ladder"
     assert row(sample(ONES), sample(ONES)).judged_by.method == "central"
+
+
+@pytest.mark.parametrize(
+    ("samples", "status"),
+    [
+        ([0 * ONES, 0 * ONES], Status.INCONCLUSIVE),
+        ([0 * ONES, with_element(1.0, base=0 * ONES)], Status.PASSED),
+    ],
+)
+def test_zero_everywhere_at_every_sample_tested_nothing(samples, status):
+    assert row(*map(sample, samples)).status is status
+    assert row(*map(sample, samples), may_be_zero=True).status is Status.PASSED
