@@ -39,7 +39,6 @@ KNOWS_PRIVATE_NAMES = {
     "test_changed.py": "a limit of 10 files, not of thousands",
     "test_chosen_points.py": "a judge that may evaluate next to nothing",
     "test_configured.py": "the keys that a command takes are asked of the command",
-    "test_dask_workers.py": "events of a cluster that isn't there, and clocks that don't wait",
     "test_failures.py": "exceptions that break whoever looks at them, without TensorFlow",
     "test_fork_server.py": "the folder of a server that is killed",
     "test_html.py": "cells of a figure whose page needs a browser",
@@ -52,7 +51,6 @@ KNOWS_PRIVATE_NAMES = {
     "test_search_ends.py": "a function that takes long, by a clock that doesn't",
     "test_single_element.py": "an entry that has no time",
     "test_spoiling.py": "64 MiB that nobody allocates",
-    "test_variables.py": "whether a variable was fed or written changes no value",
     "test_work.py": "a clock that stands still",
 }
 SAY_NOTHING = {"found", "given", "known", "one"}  # what was found? Name that.

@@ -7,6 +7,7 @@ import enum
 from typing import NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 
@@ -242,3 +243,78 @@ def gathered(table, indices):
 def lonely_grad(op, upstream):
     """A gradient function without the function that it belongs to."""
     return upstream * op.inputs[0]
+
+
+# Kinds that public code has, whose shapes only their messages say.
+
+
+def sparse_scores(adjacency: tf.SparseTensor, features):
+    """A sparse matrix times a dense one."""
+    return tf.tanh(tf.sparse.sparse_dense_matmul(adjacency, features))
+
+
+@tf.custom_gradient
+def complex_multiply(a, b):
+    """Pairs of real and imaginary parts."""
+    ar, ai = tf.unstack(a, 2, axis=-1)
+    br, bi = tf.unstack(b, 2, axis=-1)
+
+    def grad(u):
+        ur, ui = tf.unstack(u, 2, axis=-1)
+        da = tf.stack([ur * br + ui * bi, ui * br - ur * bi], -1)
+        return da, tf.stack([ur * ar + ui * ai, ui * ar - ur * ai], -1)
+
+    return tf.stack([ar * br - ai * bi, ar * bi + ai * br], -1), grad
+
+
+@tf.custom_gradient
+def causal_conv1d(inputs, kernel, dilation=1):
+    """A convolution along time; inputs are [batch, time, channels], the kernel [width, channels, filters]."""
+    width = kernel.shape[0]
+    padded = tf.pad(inputs, [[0, 0], [dilation * (width - 1), 0], [0, 0]])
+    steps = inputs.shape[1]
+    taps = [padded[:, i * dilation : i * dilation + steps] for i in range(width)]
+    y = tf.add_n([tf.einsum("btc,cf->btf", tap, kernel[i]) for i, tap in enumerate(taps)])
+
+    def grad(upstream):
+        dk = tf.stack([tf.einsum("btc,btf->cf", tap, upstream) for tap in taps])
+        dx = tf.add_n(
+            [
+                tf.pad(
+                    tf.einsum("btf,cf->btc", upstream, kernel[i]),
+                    [[0, 0], [i * dilation, dilation * (width - 1 - i)], [0, 0]],
+                )
+                for i in range(width)
+            ]
+        )
+        return dx[:, dilation * (width - 1) :], dk, None
+
+    return y, grad
+
+
+_PROJECTION = tf.constant(np.linspace(-1, 1, 10).reshape(5, 2), tf.float32)
+
+
+@tf.custom_gradient
+def project(features):
+    """Through weights that the module holds: their size and dtype decide."""
+    y = tf.matmul(features, _PROJECTION)
+    return y, lambda upstream: tf.matmul(upstream, _PROJECTION, transpose_b=True)
+
+
+@tf.custom_gradient
+def layer_norm(x, gamma, beta, epsilon=1e-5):
+    """With a scale and an offset for the last axis."""
+    mean, variance = tf.nn.moments(x, [-1], keepdims=True)
+    inverse = tf.math.rsqrt(variance + epsilon)
+    hat = (x - mean) * inverse
+
+    def grad(upstream):
+        axes = list(range(len(x.shape) - 1))
+        dh = upstream * gamma
+        dx = inverse * (
+            dh - tf.reduce_mean(dh, -1, keepdims=True) - hat * tf.reduce_mean(dh * hat, -1, keepdims=True)
+        )
+        return dx, tf.reduce_sum(upstream * hat, axes), tf.reduce_sum(upstream, axes), None
+
+    return hat * gamma + beta, grad

@@ -1,7 +1,6 @@
 """What `gradcheck init` makes of functions and op types: what runs, tests something, or says what is open.
 
     python -m tests.acceptance.drafts functions            # 100 functions of TensorFlow's and of other kinds
-    python -m tests.acceptance.drafts public               # 18 of the kinds that public code has
     python -m tests.acceptance.drafts op_types --part 1/8  # an eighth of the op types with a gradient
 
 Prints a line for each, and at the end the shares: drafts that run, that decide something (`tests`), that end
@@ -38,12 +37,6 @@ FUNCTIONS = {
     "Dense activation",
 }
 
-PUBLIC = (
-    "smoothed_cross_entropy attention quantize binarize segment_softmax sparse_scores spectral_normalize "
-    "GatedDense SafeNorm.normalize clip_gradient_by_norm gumbel_softmax sequence_loss rotary interpolate "
-    "complex_multiply causal_conv1d project layer_norm"
-)
-
 
 def op_types() -> list[str]:
     """Return the op types that have a gradient registered."""
@@ -55,17 +48,11 @@ def op_types() -> list[str]:
 
 def targets() -> list[str]:
     """Return the functions, as `module:name`."""
-    return names_in(FUNCTIONS)
-
-
-def names_in(modules: dict[str, str]) -> list[str]:
-    """Return the functions of modules, as `module:name`."""
-    return [f"{module}:{name}" for module, names in modules.items() for name in names.split()]
+    return [f"{module}:{name}" for module, names in FUNCTIONS.items() for name in names.split()]
 
 
 LISTS = {
     "functions": targets,
-    "public": lambda: names_in({"tests.acceptance.public_functions": PUBLIC}),
     "op_types": op_types,
 }
 

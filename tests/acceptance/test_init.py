@@ -459,13 +459,13 @@ def test_tries_end_when_their_time_is_spent_and_the_draft_says_so(drafted, monke
     ],
 )
 def test_each_argument_has_its_own_shape_and_dtype(name, inputs):
-    found = draft(f"tests.acceptance.public_functions:{name}")
+    found = draft(f"tests.acceptance.drafted_functions:{name}")
     assert found.is_right, found.trouble
     assert found.draft.mapping()["inputs"] == inputs
 
 
 def test_a_size_of_2_is_read_from_the_message():
-    found = draft("tests.acceptance.public_functions:complex_multiply")
+    found = draft("tests.acceptance.drafted_functions:complex_multiply")
     assert found.result.status is Status.PASSED
     assert found.draft.mapping()["inputs"] == {"a": {"shape": [2]}, "b": {"shape": [2]}}
 

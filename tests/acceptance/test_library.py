@@ -222,6 +222,15 @@ def test_several_specs_with_functions_and_arrays_in_them(tmp_path):
 def test_a_gradient_given_as_a_function():
     spec = {"forward": tf.square, "gradient": lambda op, u: 3 * op.inputs[0] * u, "inputs": {"x": np.ones(2)}}
     assert gradcheck_cli.check(spec).exit_code == 1
+    in_numpy = {**spec, "gradient": {"numpy": lambda u, x: 2 * x * u}}
+    assert gradcheck_cli.check(in_numpy).exit_code == 0
+
+
+def test_arrays_elsewhere_in_a_spec():
+    inputs = {"x": {"value": np.array([[1.0, 2.0]], np.float32), "dtype": "float32"}}
+    spec = {"forward": lambda x, axis: tf.reduce_sum(x * x, axis), "attrs": {"axis": np.array([0])}}
+    (case,) = gradcheck_cli.check({**spec, "op": "sum", "inputs": inputs}).cases
+    assert (str(case.status), case.dtype, case.pairs[0].numbers.elements) == ("passed", "float32", 4)
 
 
 def test_complex_and_whole_numbers_in_arrays():

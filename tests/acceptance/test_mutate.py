@@ -194,26 +194,6 @@ HIDDEN = {
 }
 
 
-@pytest.mark.on_change("relu6's upper limit", "a constant equal to the batch size", "abs on one side")
-@pytest.mark.parametrize("name", HIDDEN)
-def test_what_no_point_can_show_is_out_of_sight(tmp_path, monkeypatch, command, name):
-    function, hiding, showing, (kind, words) = HIDDEN[name]
-    target = function if ":" in function else f"hidden_functions:{function}"
-    source = ROOT / "tests" / "acceptance" / "hidden_functions.py"
-    (tmp_path / "hidden_functions.py").write_text(source.read_text())
-    monkeypatch.chdir(tmp_path)
-
-    def unseen(inputs, more=""):
-        (tmp_path / "spec.yaml").write_text(f"op: it\nforward: {target}\ninputs: {inputs}\n{more}")
-        done = command("mutate", "spec.yaml", "-j", "0", "--kind", kind, "--format", "json")
-        mutants = json.loads(done.out)["mutants"]
-        return [one["message"] for one in mutants if one["outcome"] == "out of sight"]
-
-    assert any(words in told for told in unseen(hiding)), unseen(hiding)
-    other = "cases: [{name: more, inputs: {x: {shape: [3, 2]}}}]\n" if kind == "size" else ""
-    assert not unseen(showing or hiding, other)
-
-
 def test_what_a_stated_value_hides_shows_where_it_is_moved(tmp_path, mutate):
     spec = "{op: m, forward: 'tensorflow:multiply', inputs: {x: {shape: [3]}, y: {shape: [3], value: 1.0%s}}}"
     for more, hidden in (("", False), (", move: false, reason: meant", True)):

@@ -1,4 +1,4 @@
-"""The functions of `hidden_functions` with the mistakes that a spec's points may hide; see `test_mutate`."""
+"""Functions with mistakes that a spec's points may hide; see `test_mutate`."""
 
 from __future__ import annotations
 

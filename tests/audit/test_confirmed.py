@@ -1,4 +1,4 @@
-"""The numbers that pages of later faults call right are right to each digit that they show."""
+"""The numbers that pages call right are right to each digit that they show."""
 
 import re
 from decimal import Decimal
@@ -10,7 +10,8 @@ from tests.audit.causes import causes
 from tests.audit.confirmed import CONFIRMED
 
 CAUSES = {cause.path.stem: cause for cause in causes()}
-NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:e[+-]\d+)?")
+# Of a complex number both parts: the sign of the second follows a digit or a point.
+NUMBER = re.compile(r"(?:(?<![\w.])|(?<=[\d.])(?=-))-?\d+(?:\.\d*)?(?:e[+-]\d+)?")
 
 
 def shown(cause):

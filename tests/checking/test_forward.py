@@ -18,10 +18,6 @@ def against(forward, reference, values, **changes):
     return compare_with_reference(op.case(**changes), op.open(Opening()), op.open(Opening(of="reference")))
 
 
-def test_a_deterministic_forward_has_nothing_to_say():
-    assert check_random(OpenedView(tanh().case(), tanh().operation())) == []
-
-
 def test_a_random_forward_names_its_ops_and_the_remedy():
     drawn = tanh(facts={"random_types": ("RandomNormal", "RandomUniform")})
     (found,) = check_random(OpenedView(drawn.case(), drawn.operation()))
@@ -37,10 +33,6 @@ def test_a_forward_that_writes_to_its_inputs_names_them():
     found = report_modified(("x", "w"))
     assert (found.name, found.status) == ("inputs_unmodified", Status.MISMATCHED)
     assert found.message == "the NumPy forward writes to its input x, w; work on a copy (np.array(x))."
-
-
-def test_the_reference_itself_agrees():
-    assert against(np.tanh, np.tanh, [0.5, -1.0]).status is Status.PASSED
 
 
 def test_another_order_of_sums_agrees():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.judging import probe_group, probe_search
+from gradcheck_cli.checking.judging import probe_search
 from gradcheck_cli.checking.ops import analytic
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import Power, StatedTolerance
@@ -118,16 +118,6 @@ def test_an_error_in_a_small_element_of_a_loss_is_found(monkeypatch, element):
     assert pair.numbers.worst.input_index == (element,)
 
 
-def test_a_losss_gradient_is_pulled_back_once_for_all_of_its_probes(monkeypatch):
-    monkeypatch.setattr(analytic, "FEWEST_ELEMENTS", N)
-    pulled = []
-    pull_back = probe_group.pull_back
-    monkeypatch.setattr(probe_group, "pull_back", lambda *given: pulled.append(given) or pull_back(*given))
-    pair = pair_of(loss())
-    assert pair.status is Status.PASSED
-    assert len(pulled) == check(loss(), method="probe").samples
-
-
 def test_kinks_everywhere_are_too_weak_and_say_so():
     point = np.where(np.arange(N) % 3 == 0, 0.0, POINT)
     pair = pair_of(Numpy(np.abs, lambda u, x: u * np.sign(x), {"x": point}))
@@ -195,27 +185,6 @@ def test_a_gradient_that_draws_differs_when_it_is_repeated():
     noisy = tanh(lambda u, x: u * slope(x) * (1 + 1e-2 * generator.normal(size=x.shape)))
     found = {one.name: one.status for one in check(noisy, method="probe").checks}
     assert found["repeat"] is Status.MISMATCHED
-
-
-def test_a_lead_that_turns_out_right_is_left_and_the_next_one_followed(monkeypatch):
-    """Leads are elements that the ladder judges: here the first two point at right ones."""
-
-    def gradient(u, x):
-        found = u * slope(x)
-        found[77] *= 1.5
-        return found
-
-    true_row, leads = probe_search.bisect_output, []
-
-    def misled(differenced, probe, column):
-        leads.append(column)
-        return len(leads) + 200 if len(leads) <= 2 else true_row(differenced, probe, column)
-
-    monkeypatch.setattr(probe_search, "bisect_output", misled)
-    pair = pair_of(tanh(gradient))
-    assert pair.status is Status.MISMATCHED
-    assert pair.numbers.worst.input_index == (77,)
-    assert len(leads) >= 3
 
 
 def test_leads_that_lead_nowhere_are_a_doubt_not_a_pass(monkeypatch):

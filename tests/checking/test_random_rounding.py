@@ -10,8 +10,6 @@ import pytest
 import tensorflow as tf
 
 import gradcheck_cli
-from gradcheck_cli.checking.checks import linearity
-from gradcheck_cli.checking.ops import random_rounding
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.load import load_mapping
@@ -105,16 +103,6 @@ def test_a_gradient_moves_by_some_roundings_of_its_dtype(name, dtype):
     moved = np.max(np.abs(np.stack(runs) - exact), axis=0)
     assert np.max(moved) > 0
     assert (moved <= 200 * unit * np.max(np.abs(exact))).all()
-
-
-def test_a_draw_repeats():
-    (_, first), (_, second) = (rounded(FORWARDS["a loop"], "float64") for _ in range(2))
-    np.testing.assert_array_equal(first, second)
-
-
-def test_exact_results_stay():
-    exact, runs = rounded(lambda x: x * 4.0 + 8.0 - tf.reverse(x, [0]), "float64")
-    np.testing.assert_array_equal(np.stack(runs), np.stack([exact] * len(runs)))
 
 
 def test_a_tie_keeps_its_sides():
@@ -274,16 +262,6 @@ def test_what_differences_leave_open_isnt_said_to_be_open_for_rounding():
     assert "within measured rounding" not in pair.numbers.decided_by
 
 
-def test_no_more_is_measured_than_explains_an_error():
-    runs, right = (
-        iter([np.array([0.1, 0.9]), np.array([0.3, 0.9]), np.array([9.0, 9.0])]),
-        np.array([True, False]),
-    )
-    linearity.mark_explained(right, np.array([0.0, 1.2]), 0.5, runs)
-    assert right.all()
-    assert len(list(runs)) == 2
-
-
 def sizes_of(forward, dtype, value, dtypes=None):
     """Return what the output's rounding is relative to if the first input moves."""
     sys.modules["rounded_function"] = module = ModuleType("rounded_function")
@@ -337,47 +315,3 @@ def test_where_a_graph_calls_python_only_the_own_size_is_known():
         lambda a: tf.numpy_function(lambda x: x * 51.3 - x * 51.2, [a], a.dtype)
     )
     np.testing.assert_allclose(sizes_of(numpy_op, "float64", [0.9]), 0.09, rtol=1e-6)
-
-
-def test_whole_numbers_and_texts_are_not_rounded():
-    forward = lambda a: (a * 0.3, tf.constant("text"), tf.constant(7))  # noqa: E731 (it is passed on)
-    sys.modules["rounded_function"] = module = ModuleType("rounded_function")
-    module.forward = forward
-    inputs = {"a": {"shape": [], "value": 0.7}}
-    (case,) = load_mapping({"op": "op", "forward": "rounded_function:forward", "inputs": inputs})
-    sizes = GraphOperation.open(CaseState(case), Opening()).rounded_sizes(0)
-    assert sizes[1:] == [0.0, 7]
-
-
-def test_each_run_can_only_add_to_what_rounding_moves():
-    op = GraphOperation.open(CaseState(case_of_solver()), Opening())
-    sizes = [float(moved[0].sum()) for moved in random_rounding.measure_rounding_of(op, 0, np.eye(3), 0)]
-    assert len(sizes) == random_rounding.RUNS
-    assert sizes == sorted(sizes)
-
-
-def case_of_solver():
-    sys.modules["rounded_function"] = module = ModuleType("rounded_function")
-    module.forward = FORWARDS["a solver"]
-    inputs = {"x": {"shape": [3], "value": [0.7, 1.9, -0.3]}}
-    (case,) = load_mapping({"op": "op", "forward": "rounded_function:forward", "inputs": inputs})
-    return case
-
-
-def test_what_several_inputs_ask_of_rounding_is_measured_once(monkeypatch):
-    asked = []
-
-    def measure(op, output, upstream, seed, draws):
-        assert (op, upstream.tobytes(), tuple(draws)) not in asked
-        asked.append((op, upstream.tobytes(), tuple(draws)))
-        return random_rounding.measure_rounding_of(op, output, upstream, seed, draws)
-
-    monkeypatch.setattr("gradcheck_cli.checking.pairs.rounding.measure_rounding_of", measure)
-
-    @tf.custom_gradient
-    def product(a, b):
-        return a * b, lambda u: (u * b * 1.001, u * a * 1.001)
-
-    report = gradcheck_cli.check_function(product, np.array([1.5, 2.5]), np.array([0.3, 0.7]))
-    assert [pair.status for pair in report.cases[0].pairs] == [Status.MISMATCHED] * 2
-    assert asked

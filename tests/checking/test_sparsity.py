@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from gradcheck_cli.checking.ops import analytic
-from gradcheck_cli.checking.ops.analytic import compressed_jacobian, find_sparsity
 from gradcheck_cli.results import Status
 from tests.support.numpy_op import Numpy, check
 
@@ -42,22 +41,6 @@ OPS = {
         (6, 7),
     ),
 }
-
-
-@pytest.mark.parametrize("name", OPS)
-def test_axes_that_go_together_are_found(name):
-    op, number, (classes, slots) = OPS[name]
-    found = find_sparsity(op.operation(), 0, [0, 1][: len(op.operation().inputs)], seed=0)
-    assert found[number].table.shape == (classes, slots)
-    jacobian = compressed_jacobian(op.operation(), 0, number, found[number], seed=0)
-    rows = op.operation().outputs[0].size
-    whole = np.stack(
-        [
-            op.operation().vjp(0, row.reshape(1, *op.operation().outputs[0].shape))[number]
-            for row in np.eye(rows)
-        ]
-    )
-    np.testing.assert_allclose(jacobian.whole().values, whole.reshape(rows, -1), atol=1e-15)
 
 
 @pytest.mark.parametrize("name", OPS)

@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.checks.check import OutputVjp
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import PairRule
 from tests.support.numpy_op import FIRST, Numpy, check, product, tanh
@@ -211,13 +210,6 @@ def test_a_gradient_that_is_none_at_times_is_found():
     assert found.message == "dy/dx is None at times: it differs when it is traced again."
 
 
-def test_the_first_sample_alone_is_traced_again():
-    op = tanh()
-    check(op)
-    # Two sample points and one retrace; float64 needs no trace beside it.
-    assert len(op.opened) == 3
-
-
 def two_outputs(joint=None):
     return Numpy(
         lambda a, b: (a + b, a * b),
@@ -266,49 +258,6 @@ def test_an_input_whose_pairs_are_all_excused_needs_not_add_up(expect):
     found = check(wrong, pairs=(PairRule("*/db", expect),))
     linearity = next(one for one in found.checks if one.name == "linearity")
     assert linearity.status is Status.PASSED
-
-
-def pulled(fake, output=0, **changes):
-    return OutputVjp(fake.case(**changes), fake.operation(), output, (0,), {})
-
-
-def test_every_output_has_upstreams_of_its_own():
-    first, second = pulled(two_outputs(), 0), pulled(two_outputs(), 1)
-    assert not np.array_equal(first.base, second.base)
-
-
-def test_upstreams_depend_on_the_seed_alone():
-    first, same, other = (pulled(tanh(), seed=seed) for seed in (3, 3, 4))
-    np.testing.assert_array_equal(first.base, same.base)
-    assert not np.array_equal(first.base, other.base)
-
-
-def test_upstreams_are_of_all_sizes_and_of_the_signs_of_training():
-    flows = list(pulled(tanh()).upstreams.flows())
-    sizes = [flow.size for flow in flows if "random upstream of size" in flow.words]
-    # Tiny, small, ordinary, large and very large ones.
-    assert sizes[0] < 1e-11 < sizes[1] < 0.01 < sizes[2] <= 1
-    assert 100 < sizes[3] < 1e6
-    assert sizes[4] > 1e11
-    words = {flow.words: flow.upstream for flow in flows}
-    assert (words["an upstream of all ones"] == 1).all()
-    np.testing.assert_allclose(words["an upstream of all 1/n"], 1 / 3)
-    assert (words["an upstream that is positive throughout"] > 0).all()
-    assert (words["an upstream that is negative throughout"] < 0).all()
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_upstreams_are_exact_in_every_dtype(dtype):
-    seen = []
-
-    def gradient(u, x):
-        seen.append(np.array(u, dtype=np.float64))
-        return slope(x) * u
-
-    subject = pulled(tanh(gradient, dtypes={"x": dtype}))
-    for flow in subject.upstreams.flows():
-        subject.pull(flow.upstream)
-        np.testing.assert_array_equal(seen[-1], flow.upstream)
 
 
 def test_a_fault_in_one_output_is_named():

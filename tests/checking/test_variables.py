@@ -15,35 +15,14 @@ def found(op, **changes):
     return {check.name: check for check in findings.checks if check.name.startswith("variables")}
 
 
-def test_without_a_custom_gradient_there_is_nothing_to_say():
-    assert found(product()) == {}
-    assert found(product(), variables=True) == {}
-
-
-def test_what_the_spec_leaves_out_is_said():
-    (check,) = found(product(facts=NAMES), variables=False).values()
-    assert (check.name, check.status) == ("variables", Status.SKIPPED)
-    assert "has for variables (w, v) weren't checked" in check.message
-
-
 def test_what_could_not_be_checked_is_not_green():
     (check,) = found(product(facts=NAMES)).values()
     assert (check.name, check.status) == ("variables", Status.INCONCLUSIVE)
     assert check.message.endswith("say 'variables: true' to check them, or false to leave them.")
 
 
-def test_an_order_that_is_of_no_matter_passes():
-    (check,) = found(product(facts=NAMES), variables=True).values()
-    assert (check.name, check.status) == ("variables_order", Status.PASSED)
-
-
 def test_one_variable_has_no_order():
     assert found(product(facts={"gradient_variables": ("w",)}), variables=True) == {}
-
-
-def test_the_order_need_not_be_checked():
-    off = {"variables": True, "checks_off": frozenset({"variables_order"})}
-    assert found(product(facts=NAMES), **off) == {}
 
 
 def test_another_order_that_gives_another_gradient_is_found():

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from gradcheck_cli.checking.ops.operation import OpPass, OpPlace
-from gradcheck_cli.errors import CaseFailedError, UsageError
 from gradcheck_cli.features.blame.backward_pass import PassTrace, summarise_pass, summarise_tensor
 from gradcheck_cli.features.blame.path_blame import Blame, OpVerdict
 from gradcheck_cli.results import Status
@@ -54,13 +53,6 @@ def of(status, agrees):
 RIGHT, WRONG, UNSURE = of(Status.PASSED, True), of(Status.MISMATCHED, False), of(Status.INCONCLUSIVE, False)  # noqa: FBT003
 
 
-def test_a_trace(invoke, backward):
-    result = invoke("trace", "specs/op.yaml")
-    assert (result.code, result.err) == (0, "")
-    assert "  square  Square            1     32            32\n" in result.out
-    assert (ASKED["label"], ASKED["types"]) == (None, ())
-
-
 def test_its_options(invoke, backward):
     assert invoke("trace", "a.yaml", "--pair", "dy/dx", "--type", "Square", "--type", "Exp").code == 0
     assert (ASKED["label"], ASKED["types"]) == ("dy/dx", ("Square", "Exp"))
@@ -73,18 +65,6 @@ def test_the_seed_of_a_run(invoke, backward, command):
     assert backward.engine.asked["load_seed"] == 7
 
 
-@pytest.mark.parametrize("command", ["trace", "blame"])
-def test_tensorflow_is_imported_quietly_before_anything_else_imports_it(
-    invoke, backward, monkeypatch, command
-):
-    order, backward.blames = [], (RIGHT,)
-    session = sys.modules["gradcheck_cli.running.session"]
-    monkeypatch.setattr(session, "start_tensorflow", lambda: order.append("start"))
-    backward.during = lambda: order.append("answer")
-    assert invoke(command, "a.yaml").code == 0
-    assert order == ["start", "answer"]
-
-
 def test_json_stays_json_when_the_forward_prints(invoke, backward):
     backward.during = lambda: sys.stdout.write("printed by a forward\n")
     result = invoke("trace", "a.yaml", "--format", "json")
@@ -93,14 +73,6 @@ def test_json_stays_json_when_the_forward_prints(invoke, backward):
     backward.blames = (WRONG,)
     result = invoke("blame", "a.yaml", "--format", "json")
     assert json.loads(result.out)["exit_code"] == result.code == 1
-
-
-@pytest.mark.parametrize("command", ["trace", "blame"])
-@pytest.mark.parametrize(("error", "code"), [(CaseFailedError("forward", "no"), 3), (UsageError("no"), 2)])
-def test_what_fails_has_its_exit_code(invoke, backward, command, error, code):
-    backward.error = error
-    result = invoke(command, "a.yaml")
-    assert (result.code, result.out, result.err) == (code, "", "no\n")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """`python -m tests.hidden run|search [KIND|NAME ...]`: which faults are found; what of their twins.
 
-`GRADCHECK_SEARCH_SECONDS` is how long a search is, in processor time; `GRADCHECK_TABLE` is "rows", "pairs" or
-both (the default).
+`GRADCHECK_SEARCH_SECONDS` is how long a search is, in processor time; `GRADCHECK_TABLE` is "rows", "pairs",
+both (the default) or "fresh", whose kinds are "first" and "later".
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from gradcheck_cli.results import CaseResult, Status
 from gradcheck_cli.running.session import run_case
 from gradcheck_cli.spec.case import Wanted
 from gradcheck_cli.spec.load import load_mapping
+from tests.hidden.fresh_pairs import FRESH
 from tests.hidden.hidden_faults import ROWS
 from tests.hidden.rare_pairs import PAIRS
 
 SECONDS = float(os.environ.get("GRADCHECK_SEARCH_SECONDS", "10"))
-TABLES = {"rows": ROWS, "pairs": PAIRS, "both": ROWS | PAIRS}
+TABLES = {"rows": ROWS, "pairs": PAIRS, "both": ROWS | PAIRS, "fresh": FRESH}
 TABLE = TABLES[os.environ.get("GRADCHECK_TABLE", "both")]
 
 

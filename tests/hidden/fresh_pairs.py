@@ -1,22 +1,16 @@
-"""`python -m tests.hidden.fresh_pairs [first | later | NAME ...]`: conditions that nobody knew.
+"""Conditions that nobody knew: behind each, a gradient is half as large again; its twin is right.
 
-Behind each, a gradient is half as large again; its twin is right. Nothing here may lead to a change of how
-points are chosen: then the table is known, and another one is needed.
+Nothing here may lead to a change of how points are chosen: then the table is known, and another is needed.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
 
-from gradcheck_cli.results import Status
-from gradcheck_cli.running.session import run_case
-from gradcheck_cli.spec.load import load_mapping
+from tests.hidden.hidden_kinds import Written, scaled, when
 
 BASES: tuple[tuple[Callable[[Any], Any], Callable[[Any], Any]], ...] = (
     (lambda x: x * x + x, lambda x: 2.0 * x + 1.0),
@@ -172,56 +166,19 @@ LATER: dict[str, tuple[Condition, tuple[int, ...], Mapping[str, Any]]] = {
     "a negative product": (lambda x: x[0] * x[1] < -9.0, (4,), {}),
     "a large log-sum-exp": (lambda x: tf.reduce_logsumexp(x) > 5.5, (6,), {}),
 }
-TABLES = {"first": PAIRS, "later": LATER}
-EVERY = PAIRS | LATER
 
 
-def make(name: str, factor: float) -> Callable[[Any], Any]:
-    """Return the function of a pair, or of its twin: what `build` calls."""
-    condition = EVERY[name][0]
-    base, slope = BASES[list(EVERY).index(name) % len(BASES)]
-
-    @tf.custom_gradient
-    def function(x: Any) -> Any:
-        def gradient(upstream: Any) -> Any:
-            one = tf.ones([], x.dtype)
-            return upstream * slope(x) * tf.where(condition(x), factor * one, one)
-
-        return base(x), gradient
-
-    return function
+def _written(kind: str, start: int, table: Mapping[str, Any]) -> dict[str, Written]:
+    rows = [
+        Written(
+            kind,
+            name.replace(" ", "-").replace(",", ""),
+            scaled(when(condition), *BASES[index % len(BASES)]),
+            {"x": {"shape": list(shape), **keys}},
+        )
+        for index, (name, (condition, shape, keys)) in enumerate(table.items(), start)
+    ]
+    return {row.name: row for row in rows}
 
 
-def said(name: str, factor: float) -> str:
-    """Run a pair; return what is said of it: `found`, `asked`, `named` (a side), or `silent`."""
-    _, shape, keys = EVERY[name]
-    spec = {
-        "op": name.replace(" ", "-").replace(",", ""),
-        "forward": "tests.hidden.fresh_pairs:make",
-        "build": {"name": name, "factor": factor},
-        "inputs": {"x": {"shape": list(shape), **keys}},
-    }
-    (case,) = load_mapping(spec)
-    result = run_case(case)
-    if result.status is Status.MISMATCHED:
-        return "found"
-    if any(pair.undecided == "range" for pair in result.pairs):
-        return "asked"
-    if result.status is not Status.PASSED:
-        return str(result.status)
-    return "named" if any(branch.unseen for branch in result.seen.branches) else "silent"
-
-
-def main() -> None:
-    names = [name for word in sys.argv[1:] or ["first"] for name in TABLES.get(word, [word])]
-    wrong = {name: said(name, 1.5) for name in names}
-    right = {name: said(name, 1.0) for name in names}
-    for word in sorted(set(wrong.values())):
-        own = [name for name, told in wrong.items() if told == word]
-        print(f"{word}: {len(own)} of {len(wrong)}{'' if word == 'found' else f' {own}'}")  # noqa: T201
-    accused = {name: told for name, told in right.items() if told not in ("named", "silent")}
-    print(f"twins of which something is said: {accused}")  # noqa: T201
-
-
-if __name__ == "__main__":
-    main()
+FRESH = _written("first", 0, PAIRS) | _written("later", len(PAIRS), LATER)

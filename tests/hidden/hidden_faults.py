@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from tests.hidden.fresh_pairs import FRESH
 from tests.hidden.hidden_kinds import WRITTEN as FIRST_WRITTEN
 from tests.hidden.rare_pairs import PAIRS
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 # Where a standard normal value is above, with a probability of 1e-1, 1e-2 and so on.
 QUANTILES = (1.2816, 2.3263, 3.0902, 3.7190, 4.2649, 4.7534)
 WRONG, RIGHT = 1.5, 1.0
-WRITTEN = FIRST_WRITTEN | PAIRS
+WRITTEN = FIRST_WRITTEN | PAIRS | FRESH
 VECTOR = {"shape": [6]}
 BASES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "square": (lambda x: x * x, lambda x: 2.0 * x),

@@ -132,6 +132,7 @@ PLACES = {
     "branch in loop": in_branch_in_loop,
     "scan": in_scan,
     "map": in_map,
+    "vectorized": lambda x: tf.vectorized_map(swish, x),
     "python loop": in_python_loop,
     "autograph loop": in_autograph_loop,
     "recomputed": in_recomputed,
@@ -205,6 +206,10 @@ def noisy_and_wrong(x):
     return x * stop(x) + 1e9 - 1e9, lambda upstream: upstream * x
 
 
+def twice(op, upstream):
+    return 2 * op.inputs[0] * upstream
+
+
 PAIRS = [
     Row("None behind a stop", lambda x, w: tf.tanh(x) * stop(tf.exp(w)), None, XW, "unchecked"),
     Row("None behind a stop, meant", lambda x, w: tf.tanh(x) * stop(tf.exp(w)), None, XW, "right", keys=TRUE),
@@ -230,6 +235,7 @@ PAIRS = [
         "right",
     ),
     Row("inside a custom gradient", stopped_inside, None, X, "right"),
+    Row("under the spec's own gradient", lambda x: x * stop(x), twice, X, "right"),
     Row("inside one, as if held", stopped_inside_as_if_held, None, X, "wrong"),
     Row("inside one, as if held, meant", stopped_inside_as_if_held, None, X, "wrong", keys=TRUE),
     Row("inside one, as if held, noisy", noisy_and_wrong, None, X, "not green", keys=EAGER),

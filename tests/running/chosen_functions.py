@@ -22,33 +22,9 @@ def root(x):
 
 
 @tf.custom_gradient
-def all_positive(x):
-    """Wrong where all elements are positive, which is one draw of 4,096."""
-    factor = tf.where(tf.reduce_all(x > 0.0), tf.constant(3.0, x.dtype), tf.constant(2.0, x.dtype))
-    return x * x, lambda dy: dy * factor * x
-
-
-@tf.custom_gradient
 def masked_zero(x):
     mask = tf.cast(x != 0.0, x.dtype)
     return x * mask, lambda dy: dy * mask
-
-
-def _coded(factor):
-    @tf.custom_gradient
-    def function(x, code):
-        own = tf.where(code == 404, tf.cast(factor, x.dtype), tf.ones([], x.dtype))
-        return tf.sin(x), lambda dy: (dy * tf.cos(x) * own, None)
-
-    return function
-
-
-def coded(x, code, factor):
-    return _coded(factor)(x, code)
-
-
-def two_halves(x):
-    return tf.maximum(x, 0.0) + tf.math.expm1(tf.minimum(x, 0.0))
 
 
 def singular_vectors(x):
@@ -64,15 +40,6 @@ def singular_values(x):
 def guarded_size(x):
     """A guard that its gradient alone has: at 1e-6 it is off by 1e-4."""
     return tf.abs(x), lambda upstream: upstream * x / (tf.abs(x) + 1e-10)
-
-
-@tf.custom_gradient
-def nan_near_zero(x):
-    """Its gradient isn't finite between -0.003 and 0.003."""
-    return (
-        x * x,
-        lambda upstream: upstream * tf.where(tf.abs(x) < 0.003, tf.math.log(-tf.ones_like(x)), 2 * x),
-    )
 
 
 @tf.custom_gradient
@@ -99,12 +66,6 @@ def rooted_gelu(x):
 @tf.custom_gradient
 def absolute(x):
     return tf.abs(x), lambda dy: dy * x / tf.abs(x)
-
-
-@tf.custom_gradient
-def product(x):
-    y = tf.reduce_prod(x)
-    return y, lambda dy: dy * y / x
 
 
 @tf.custom_gradient

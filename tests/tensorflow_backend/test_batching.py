@@ -4,12 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli import check
-from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.tensorflow_backend.graph import graph_runs
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched
-from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
-from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.traces import state
 
 
@@ -148,13 +144,6 @@ def test_what_only_a_call_can_run_is_called(modes):
     assert seen == ["mapped", "direct"]
 
 
-def test_a_function_that_refuses_a_point_says_so(modes):
-    modes("mapped")
-    op = batched(tf.linalg.inv, (2, 2))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="not invertible"):
-        op({0: np.zeros((3, 2, 2))}, 4)
-
-
 def test_another_device_is_never_left_out(modes, monkeypatch):
     seen = modes("mapped")
     monkeypatch.setattr(state.private_graphs, "has_one_device", lambda: False)
@@ -180,72 +169,3 @@ def test_large_batches_are_cut_and_join_without_a_seam(modes, monkeypatch):
     (found,) = batched(tf.tanh, (3,))({0: values}, 3)
     assert len(seen) == 3
     np.testing.assert_allclose(found, np.tanh(values), rtol=1e-14)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_no_rows(modes, way):
-    modes(way)
-    (found,) = batched(lambda x: 2 * x, (3,))({0: np.zeros((0, 3))}, 3)
-    assert found.shape == (0, 3)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_zero_size_results(modes, way):
-    modes(way)
-    (found,) = batched(lambda x: x[:0], (3,))({0: points(3)}, 0)
-    assert found.shape == (20, 0)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_values_come_back_wide(dtype):
-    op = batched(lambda x: x * 2, (3,), dtype=dtype)
-    (found,) = op({0: np.full((2, 3), 0.5)}, 3)
-    assert found.dtype == np.float64
-    np.testing.assert_array_equal(found, np.ones((2, 3)))
-    assert op.once()[0].dtype == np.float64
-
-
-def test_once_is_the_base_point():
-    np.testing.assert_array_equal(batched(lambda x: x + 1, (3,)).once()[0], [2, 2, 2])
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_point_at_which_an_output_changes_its_shape_is_refused(case_of, modes, way):
-    from gradcheck_cli.tensorflow_backend.openers import CaseOpener, GraphMode
-
-    modes(way)
-    case = case_of(
-        forward=lambda x: tf.boolean_mask(x, x > 0), inputs={"x": {"value": [1.0, -1.0], "shape": [2]}}
-    )
-    op = CaseOpener(GraphMode(), CaseState(case)).open(Opening())
-    (values,) = op.evaluate({0: np.array([[1.5, -1.0], [1.0, 1.0], [2.5, -1.0]])})
-    np.testing.assert_array_equal(values, [[1.5], [np.nan], [2.5]])
-    assert op.facts.refusal.startswith(
-        "an output's shape changes as the inputs' values do (boolean_mask, unique"
-    )
-
-
-@pytest.mark.parametrize(("size", "counts"), [(3, {2}), (private_graphs.CHEAPLY_REPEATED, {1, 2})])
-def test_few_numbers_are_repeated_so_that_a_function_is_prepared_once(monkeypatch, size, counts):
-    stacked, map_defun = set(), tf.raw_ops.MapDefun
-
-    def watched(*, arguments, **others):
-        stacked.add(len(arguments))
-        return map_defun(arguments=arguments, **others)
-
-    monkeypatch.setattr(tf.raw_ops, "MapDefun", watched)
-    monkeypatch.setattr(state, "LARGE_POINT", 10**9)
-    monkeypatch.setattr(graph_runs, "LARGE_POINT", 10**9)
-    function = batched(lambda x, y: x * y, (size,), (size,))
-    for index in (0, 1):
-        np.testing.assert_array_equal(function({index: points(size, rows=2)}, size)[0], points(size, rows=2))
-    assert stacked == counts
-
-
-def test_no_seed_is_set_while_a_case_runs_whose_module_is_imported(monkeypatch):
-    """TensorFlow forgets all that it has prepared wherever a seed is set."""
-    seeds, set_seed = [], tf.random.set_seed
-    monkeypatch.setattr(tf.random, "set_seed", lambda seed: seeds.append(seed) or set_seed(seed))
-    spec = {"op": "tanh", "forward": "tensorflow:tanh", "inputs": {"x": {"shape": [3]}}}
-    assert check(spec)
-    assert len(seeds) == 1  # before the forward is called for the first time

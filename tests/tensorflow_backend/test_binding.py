@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.features.coverage.registry_entries import read_gradients
 from gradcheck_cli.results import Status
-from gradcheck_cli.tensorflow_backend.binding import binder
 from gradcheck_cli.tensorflow_backend.binding.binder import OpView
 
 
@@ -458,20 +456,3 @@ def test_a_reference_may_be_a_numpy_function(run):
     spec = {"outputs": OUTPUT, **INPUT}
     assert run(forward=tanh, reference=np.tanh, **spec).status is Status.PASSED
     assert run(forward=tanh, reference=np.sin, **spec).status is Status.MISMATCHED
-
-
-def test_names_are_never_used_twice():
-    names = {binder.unique_name("a/b c") for _ in range(3)}
-    assert len(names) == 3
-    assert all(name.startswith("gradcheck_a_b_c_") for name in names)
-
-
-def test_names_of_ours_are_hidden_from_the_list(run):
-    run(**{**INPUT, **BINDINGS["override"](slope)})
-    assert not any(entry.name.startswith(binder.PREFIX) for entry in read_gradients())
-
-
-def test_checking_the_same_spec_twice_gives_the_same(run):
-    spec = {**INPUT, **BINDINGS["override"](wrong)}
-    first, second = run(**spec), run(**spec)
-    assert first.pairs == second.pairs

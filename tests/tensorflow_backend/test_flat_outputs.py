@@ -12,7 +12,6 @@ import tensorflow as tf
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import run_case
 from gradcheck_cli.spec.case import in_each_mode
-from gradcheck_cli.tensorflow_backend.leaves import leaves_of, unique
 
 X = {"x": {"value": [0.5, 1.5, -0.25]}}
 
@@ -307,25 +306,3 @@ def test_nothing_but_integers_is_an_error(run):
         "there is nothing to check: no floating-point output, only y.places (int32). Check what comes before "
         "it is cast."
     )
-
-
-def test_leaves_are_in_the_order_of_tf_nest():
-    tree = {"b": [1, (2, 3)], "a": {"d": 4, "c": Pair(5, 6)}}
-    assert [leaf.value for leaf in leaves_of(tree)] == tf.nest.flatten(tree)
-    assert [leaf.path for leaf in leaves_of(tree)] == [
-        ".a.c.second",
-        ".a.c.first",
-        ".a.d",
-        ".b[0]",
-        ".b[1][0]",
-        ".b[1][1]",
-    ]
-
-
-def test_an_array_is_no_structure():
-    (leaf,) = leaves_of(np.ones((2, 2)))
-    assert leaf.path == ""
-
-
-def test_names_are_counted_up():
-    assert unique(["a", "b", "a", "a"], ["b"]) == ["a", "b_1", "a_1", "a_2"]

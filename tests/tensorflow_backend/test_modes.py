@@ -7,12 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.operation import Opening
-from gradcheck_cli.numerics.sampling import Moves
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import run_case
 from gradcheck_cli.spec.case import in_each_mode
-from gradcheck_cli.tensorflow_backend.openers import opener_of
 
 ALL = ["graph", "dynamic", "eager", "xla"]
 X = {"x": {"shape": [3, 4]}}
@@ -83,65 +80,6 @@ def test_a_right_gradient_passes_in_every_mode(run_in, forward, inputs):
     )
     for mode in ALL[1:]:
         assert "modes" in {check.name for check in results[mode].checks}
-
-
-STRAIGHT_THROUGH = {
-    "as it is": lambda x: x + tf.stop_gradient(tf.round(x) - x),
-    "in a tf.function": tf.function(lambda x: x + tf.stop_gradient(tf.round(x) - x)),
-}
-
-
-@pytest.mark.parametrize("forward", STRAIGHT_THROUGH.values(), ids=STRAIGHT_THROUGH)
-def test_a_stop_that_is_meant_is_held_in_every_mode_and_named_where_it_isnt_said(run_in, forward):
-    spec = {"forward": forward, "inputs": {"x": {"shape": [2]}}, "samples": 1}
-    for result in run_in(ALL, **spec, freeze=True).values():
-        assert (result.status, failed(result), len(result.how.held)) == (Status.PASSED, {}, 1)
-    for result in run_in(ALL, **spec).values():
-        assert result.status is Status.INCONCLUSIVE
-        assert "test_modes.py:" in result.pairs[0].cause.stops[0]
-
-
-@tf.custom_gradient
-def by_static_batch(x):
-    rows = x.shape[0] or 1
-    return tf.reduce_mean(x**2, axis=0), lambda upstream: 2 * x * upstream / rows
-
-
-@tf.custom_gradient
-def wrong_eagerly(x):
-    factor = 2.0 if tf.executing_eagerly() else 1.0
-    return tf.tanh(x), lambda upstream: factor * upstream * (1 - tf.tanh(x) ** 2)
-
-
-@tf.custom_gradient
-def wrong_in_graphs(x):
-    factor = 1.0 if tf.executing_eagerly() else 2.0
-    return tf.tanh(x), lambda upstream: factor * upstream * (1 - tf.tanh(x) ** 2)
-
-
-@tf.custom_gradient
-def by_overflow(x):
-    # Out of range, XLA's cast to an integer gives the largest one, the kernels' the least.
-    cast = tf.cast(tf.reduce_sum(x) + tf.constant(1e20, x.dtype), tf.int32)
-    return x * 1.0, lambda upstream: tf.where(cast > 0, 2 * upstream, upstream)
-
-
-ONLY = {
-    "dynamic": (by_static_batch, ["dynamic"]),
-    "eager": (wrong_eagerly, ["eager"]),
-    "graphs": (wrong_in_graphs, ["graph", "dynamic", "xla"]),
-    "xla": (by_overflow, ["xla"]),
-}
-
-
-@pytest.mark.on_change("dynamic", "graphs")
-@pytest.mark.parametrize(("forward", "wrong"), ONLY.values(), ids=ONLY)
-def test_a_gradient_that_is_wrong_in_some_modes_is_found_there(run_in, forward, wrong):
-    results = run_in(ALL, forward=forward)
-    assert [mode for mode in ALL if results[mode].pairs[0].status is Status.MISMATCHED] == wrong
-    assert {mode for mode in ALL[1:] if "modes" in failed(results[mode])} == (
-        {"eager"} if "graph" in wrong else set(wrong)
-    )
 
 
 def test_a_gradient_that_takes_the_batch_for_known_fails_where_it_is_not(run_in):
@@ -273,28 +211,6 @@ def test_a_mode_that_a_case_can_not_have_is_skipped_with_the_reason(run_in, mode
     assert check.message.startswith(reason)
 
 
-def test_raw_ops_are_called_eagerly(run_in):
-    results = run_in(
-        ALL,
-        op_type="MatMul",
-        attrs={"transpose_a": True},
-        inputs={"a": {"shape": [4, 3]}, "b": {"shape": [4, 5]}},
-    )
-    assert {result.status for result in results.values()} == {Status.PASSED}
-
-
-def test_raw_ops_are_called_eagerly_whose_exported_arguments_have_other_names(run_in):
-    axis = {"value": [1], "dtype": "int32"}
-    summed = run_in(ALL, op_type="Sum", inputs={"input": {"shape": [2, 3]}, "reduction_indices": axis})
-    condition = {"value": [True, False], "dtype": "bool"}
-    chosen = run_in(
-        ALL,
-        op_type="Select",
-        inputs={"condition": condition, "t": {"shape": [2]}, "e": {"shape": [2]}},
-    )
-    assert {result.status for result in (*summed.values(), *chosen.values())} == {Status.PASSED}
-
-
 RENAMED = {
     "Squeeze": {"attrs": {"squeeze_dims": [1]}, "inputs": {"input": {"shape": [2, 1]}}},
     "SplitV": {
@@ -365,34 +281,6 @@ def test_a_numpy_forward_is_no_matter_of_modes(run_in):
 # The eager op, where it isn't like a graph.
 
 
-def test_eager_calls_the_function_itself(run_in):
-    seen = set()
-
-    def forward(x):
-        seen.add((tf.executing_eagerly(), type(x).__name__))
-        return x * x
-
-    assert run_in(["eager"], forward=forward)["eager"].status is Status.PASSED
-    assert (True, "EagerTensor") in seen
-
-
-def test_a_gradient_with_state_is_found_eagerly(run_in):
-    calls = []
-
-    @tf.custom_gradient
-    def forward(x):
-        calls.append(1)
-        first = len(calls) < 20
-        return tf.tanh(x), lambda upstream: upstream * (1 - tf.tanh(x) ** 2) * (1 if first else 1.1)
-
-    assert run_in(["eager"], forward=forward)["eager"].status is Status.MISMATCHED
-
-
-def test_float32_is_judged_in_float64_eagerly_too(run_in):
-    result = run_in(["eager"], forward=tf.tanh, inputs={"x": {"shape": [3], "dtype": "float32"}})["eager"]
-    assert (result.status, result.dtype, result.how.numeric_dtype) == (Status.PASSED, "float32", "float64")
-
-
 def test_a_float32_layer_is_judged_in_float64_eagerly(run_in):
     layer = keras.layers.Dense(3, activation="tanh")
     layer.build((None, 4))
@@ -441,17 +329,6 @@ def test_the_process_keeps_its_own_seed(run_in):
     assert tf.random.uniform([]).numpy() == first
 
 
-def test_what_the_forward_writes_is_put_back(run_in):
-    count = tf.Variable(0.0, trainable=False, dtype=tf.float64)
-
-    def forward(x):
-        count.assign_add(1.0)
-        return x * count
-
-    result = run_in(["eager"], forward=forward)["eager"]
-    assert (result.status, float(count)) == (Status.PASSED, 0.0)
-
-
 def test_a_function_that_an_earlier_call_traced_is_held_all_the_same(run_in):
     @tf.function
     def straight_through(x):
@@ -491,13 +368,6 @@ def test_a_forward_that_refuses_points_nearby_is_not_gradchecks_fault(run_in):
     result = run_in(["eager"], forward=forward, inputs={"x": {"value": [1.0, 2.0]}})["eager"]
     assert result.error is None
     assert result.status is Status.INCONCLUSIVE
-
-
-def test_a_numpy_gradient_eagerly(run_in):
-    results = run_in(["graph", "eager"], forward=tf.square, gradient={"numpy": lambda u, x: 2 * x * u})
-    assert {result.status for result in results.values()} == {Status.PASSED}
-    wrong = run_in(["eager"], forward=tf.square, gradient={"numpy": lambda u, x: 3 * x * u})["eager"]
-    assert wrong.status is Status.MISMATCHED
 
 
 @pytest.mark.on_change("0.0--1e-30")
@@ -601,25 +471,3 @@ def test_large_jacobians_are_compared_too(run_in, mix, size, method):
     assert message.startswith("dy/dx differs: ")
     assert ("for a random upstream" in message) == (method == "probe")
     assert message.endswith("So does y itself: the forward is another function there.")
-
-
-@pytest.mark.parametrize("mode", ALL)
-@pytest.mark.parametrize("number", [0, 1], ids=["an argument", "a variable"])
-def test_points_are_described_as_well_as_written_out(case_of, mode, number):
-    weight = tf.Variable([[1.0, 2.0], [0.5, -1.0]], dtype=tf.float64, name="weight")
-    case = case_of(
-        forward=lambda x: tf.tanh(x) * tf.linalg.matvec(weight, x),
-        inputs={"x": {"value": [0.5, -1.0]}},
-        variables=True,
-    )
-    op = opener_of(case, mode).open(Opening())
-    base = op.point[number].ravel()
-    slot = np.arange(base.size, dtype=np.int32) // 2
-    slots = np.array([0, -1, 0], dtype=np.int32)
-    moves = Moves(base, slot, np.stack([base + 1, base - 2]), slots, np.array([0, 0, 1], dtype=np.int32))
-    stack = moves.points().reshape(3, *op.point[number].shape)
-    np.testing.assert_allclose(op.evaluate({number: moves})[0], op.evaluate({number: stack})[0], rtol=1e-14)
-    np.testing.assert_array_equal(weight.numpy(), [[1.0, 2.0], [0.5, -1.0]])
-    upstream = Moves(np.zeros(2), np.arange(2, dtype=np.int32), np.ones((1, 2)), *np.int32([[0, 1], [0, 0]]))
-    for described, written in zip(op.vjp(0, upstream), op.vjp(0, np.eye(2)), strict=True):
-        np.testing.assert_allclose(described, written, rtol=1e-14)

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gradcheck_cli import clock
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops import analytic
-from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.load import load_mapping
 from gradcheck_cli.tensorflow_backend.op_types import COMPARISONS, SIDES
@@ -74,11 +72,6 @@ def test_with_sides_held_it_goes_on_as_it_is_around_the_point(function):
     assert not np.allclose(far, plain(x) + 2 * slope, rtol=1e-3)  # kinks are crossed
     np.testing.assert_allclose(held(x + 2 * move, taken), plain(x) + 2 * slope, rtol=1e-6, atol=1e-6)
     assert any(np.any(now != then) for now, then in zip(sides(x + 2 * move), taken, strict=True))
-
-
-def test_nan_isnt_hidden():
-    plain, _, _ = with_sides(tf.nn.relu)
-    assert np.isnan(plain(np.full(24, np.nan))).all()
 
 
 def crowded(error=0.0):
@@ -151,30 +144,6 @@ def test_an_input_on_a_kink_leaves_the_others_to_be_probed(monkeypatch, error):
     assert "leave a kink" in next(pair.message for pair in pairs if pair.label == "dy/db2")
 
 
-def on_a_kink(x):
-    """At 0, `x` itself; TensorFlow's gradient is 0 there."""
-    return tf.reduce_sum(tf.nn.relu(x) - tf.nn.relu(-x))
-
-
-def beside_a_kink(x):
-    """At 0, relus that are on their kink wherever the input is, and others that aren't near it."""
-    return tf.reduce_sum(tf.nn.relu(x - x) + tf.nn.relu(x + 1.0))
-
-
-@pytest.mark.parametrize(("function", "is_on"), [("on_a_kink", True), ("beside_a_kink", False)])
-def test_a_point_on_a_kink_is_told_from_one_beside(function, is_on):
-    _, opener = opened(function, inputs={"x": {"shape": [70, 70], "value": 0.0}})
-    piece = opener.open(Opening(0)).forms.on_one_piece()
-    changed = [piece.evaluate({0: np.full((1, 70, 70), move)})[-1][0] for move in (0.0, 1e-12, -1e-12)]
-    assert changed[0] == 0
-    assert bool(changed[1] or changed[2]) is is_on
-
-
-def test_what_has_no_kinks_has_no_piece():
-    _, opener = opened("smooth")
-    assert opener.open(Opening(0)).forms.on_one_piece() is None
-
-
 def smooth(x):
     return tf.reduce_sum(tf.sin(x))
 
@@ -233,26 +202,6 @@ def test_a_stop_behind_an_index_alone_says_nothing_of_the_input_that_chooses():
     stopped, free = check_case(*opened("indexed", build={}, inputs=inputs, method="auto"), [0]).pairs
     assert stopped.cause.stops
     assert free.status is Status.PASSED
-
-
-def gathered(table):
-    """Return rows of a table that is kept in a variable, or in a constant."""
-    values = np.random.default_rng(5).normal(size=(50, 4))
-    kept = tf.Variable(values, dtype=tf.float32) if table == "variable" else tf.constant(values, tf.float32)
-    call = lambda x: tf.sin(tf.gather(kept, [[3, 1], [2, 49]])) * x[:, None]  # noqa: E731
-    call.trainable_variables = [kept] if table == "variable" else []
-    return call
-
-
-def test_a_variable_that_is_gathered_from_moves_in_one_call_for_all_points():
-    inputs = {"x": {"shape": [2, 4], "dtype": "float32"}}
-    changes = {"inputs": inputs, "method": "auto", "variables": True}
-    case, opener = opened("gathered", build={"table": "variable"}, **changes)
-    with clock.count_work() as done:
-        (_, of_table) = check_case(case, opener, [0]).pairs
-    assert of_table.status is Status.PASSED
-    assert of_table.judged_by.evaluations > 200
-    assert done.calls < 60
 
 
 def attending():

@@ -2,13 +2,11 @@ from __future__ import annotations
 
 import re
 
-import keras
 import pytest
 import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.results import Status
-from gradcheck_cli.tensorflow_backend import graph_path
 from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
 from gradcheck_cli.tensorflow_backend.openers import CaseOpener, GraphMode
 
@@ -144,90 +142,12 @@ def test_dtypes_below_float64_on_the_path(case_of, forward, dtype, expected):
     assert tuple(low_precision_of(case_of, forward, dtype)) == expected
 
 
-@pytest.mark.parametrize(("dtype", "expected"), [("float32", ("float32",)), ("float64", ())])
-def test_a_keras_layer_casts_down_to_its_own_dtype(case_of, dtype, expected):
-    layer = keras.layers.Dense(3, dtype=dtype)
-    layer.build((None, 4))
-    assert tuple(low_precision_of(case_of, layer)) == expected
-
-
-def random_types(case_of, forward, **spec):
-    """Return what would draw anew if no draw were held."""
-    case = case_of(forward=forward, inputs={"x": {"shape": [3]}}, **spec)
-    trace = CaseOpener(GraphMode(), CaseState(case)).open(Opening()).traced.forward
-    return tuple(graph_path.stateful_types(trace.outputs))
-
-
-@tf.function
-def draws_inside(x):
-    return x * tf.random.normal([3], dtype=x.dtype)
-
-
-@pytest.mark.parametrize(
-    ("forward", "expected"),
-    [
-        (lambda x: x * tf.random.uniform([3], dtype=x.dtype), ("RandomUniform",)),
-        (lambda x: x * tf.random.stateless_uniform([3], seed=[1, 2], dtype=x.dtype), ()),
-        (draws_inside, ("RandomStandardNormal",)),
-        (lambda x: tf.nn.dropout(x, 0.5), ("RandomUniform",)),
-        (lambda x: tf.numpy_function(lambda value: value, [x], x.dtype), ()),
-        (lambda x: tf.debugging.check_numerics(x, "x"), ()),
-        (lambda x: tf.compat.v1.Print(x, [x], first_n=0), ()),
-        (tf.tanh, ()),
-    ],
-)
-def test_ops_that_draw_anew(case_of, forward, expected):
-    assert random_types(case_of, forward) == expected
-
-
-def test_a_draw_that_no_output_needs_is_none(case_of):
-    def forward(x):
-        tf.random.uniform([3])
-        return x * 2
-
-    assert random_types(case_of, forward) == ()
-
-
-def test_reading_a_variable_is_no_draw(case_of):
-    variable = tf.Variable([1.0, 2.0, 3.0], dtype=tf.float64)
-    assert random_types(case_of, lambda x: x * variable) == ()
-
-
-def test_a_reference_variable_is_no_draw(case_of):
-    def forward(x):
-        variable = tf.raw_ops.VariableV2(shape=x.shape, dtype=x.dtype)
-        return tf.identity(tf.raw_ops.Assign(ref=variable, value=x))
-
-    assert random_types(case_of, forward) == ()
-
-
-def test_a_reference_variable_that_is_read_as_it_was_left_varies(case_of):
-    def variable_like(x):
-        return tf.raw_ops.VariableV2(shape=x.shape, dtype=x.dtype, shared_name="left_as_it_was")
-
-    def forward(x):
-        variable = variable_like(x)
-        tf.raw_ops.AssignAdd(ref=variable, value=x)
-        return x * tf.identity(variable)
-
-    @tf.function
-    def start(x):
-        return tf.identity(tf.raw_ops.Assign(ref=variable_like(x), value=x))
-
-    start(tf.zeros(3, tf.float64))
-    assert random_types(case_of, forward) == ("VariableV2",)
-
-
 def through_a_v1_array(x):
     """Write to a TensorArray of TensorFlow 1 and read it: its flow is a float32, and holds no number."""
     tf.compat.v1.get_default_graph()._captured = True
     handle, flow = tf.raw_ops.TensorArrayV3(size=1, dtype=x.dtype)
     flow = tf.raw_ops.TensorArrayWriteV3(handle=handle, index=0, value=x, flow_in=flow)
     return tf.raw_ops.TensorArrayReadV3(handle=handle, index=0, flow_in=tf.identity(flow), dtype=x.dtype)
-
-
-def test_an_array_of_tensorflow_1_is_no_draw(case_of):
-    assert random_types(case_of, through_a_v1_array) == ()
 
 
 @pytest.mark.parametrize(("dtype", "expected"), [("float64", ()), ("float16", ("float16",))])
@@ -240,13 +160,3 @@ def test_a_number_beside_a_flow_is(case_of):
         return tf.cast(tf.cast(through_a_v1_array(x), tf.float32), x.dtype)
 
     assert tuple(low_precision_of(case_of, forward)) == ("float32",)
-
-
-def test_ops_between_inputs_and_outputs():
-    with tf.Graph().as_default():
-        x = tf.compat.v1.placeholder(tf.float64, [2], name="x")
-        y = tf.square(x, name="on")
-        tf.exp(x, name="after_but_not_needed")
-        z = y + tf.constant(1.0, tf.float64, name="needed_but_not_after")
-        names = [op.name for op in graph_path.ops_between([x], [z])]
-    assert names == ["add", "on"]

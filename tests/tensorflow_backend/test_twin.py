@@ -79,36 +79,6 @@ def test_a_twin_computes_the_same_in_float64(function):
         np.testing.assert_allclose(value, narrow, rtol=error, atol=error)
 
 
-def test_rounding_of_the_narrower_dtypes_is_gone():
-    _, (wide,), _ = twin_and_values(lambda x: (x + 1e4) - 1e4, X)
-    np.testing.assert_allclose(wide, X.astype(np.float32).astype(float), rtol=1e-10)
-
-
-def rounded_to(dtype):
-    return lambda x: tf.cast(tf.cast(x, dtype), tf.float32)
-
-
-@pytest.mark.parametrize(
-    ("forward", "gradient", "is_kept"),
-    [
-        (tf.sin, rounded_to(tf.bfloat16), True),
-        (tf.sin, tf.function(rounded_to(tf.bfloat16)), True),
-        (rounded_to(tf.float16), rounded_to(tf.bfloat16), True),
-        (rounded_to(tf.bfloat16), rounded_to(tf.float16), False),
-        (tf.function(rounded_to(tf.bfloat16)), rounded_to(tf.bfloat16), False),
-    ],
-    ids=["fewer bits", "in a body", "fewer than half", "more than the forward", "as in the forward's body"],
-)
-def test_a_gradients_cast_to_fewer_bits_than_the_forwards_stays(forward, gradient, is_kept):
-    narrow = traced(lambda x: (forward(x), gradient(x)), (X.shape, tf.float32))
-    twin = twin_with_gradient(narrow)
-    value = private_graphs.call_flat(twin.function(narrow), [tf.constant(X)])[1]
-    assert value.dtype == tf.float64
-    np.testing.assert_array_equal(value, gradient(tf.constant(X, tf.float32)) if is_kept else X)
-    kept = twin.narrow_ops_between(twin.tensors(narrow.inputs), twin.tensors(narrow.outputs))
-    assert not kept  # which would widen the tolerance
-
-
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
 def test_a_gradients_constant_counts_as_rounded_to_no_fewer_bits_than_the_forwards(dtype):
     narrow = traced(
@@ -117,31 +87,6 @@ def test_a_gradients_constant_counts_as_rounded_to_no_fewer_bits_than_the_forwar
     )
     units = twin_with_gradient(narrow).units.values()
     assert list(units) == ([2.0**-11] if dtype == tf.float16 else [])
-
-
-@pytest.mark.parametrize(("dtype", "wide"), [(tf.float16, "float64"), (tf.complex64, "complex128")])
-def test_other_dtypes_have_theirs(dtype, wide):
-    _, (value,), (own,) = twin_and_values(tf.sin, X, dtype=dtype)
-    assert value.dtype.name == wide
-    np.testing.assert_allclose(value, own, rtol=2e-3)
-
-
-def test_a_variable_has_a_double_one_of_the_same_value():
-    weight = tf.Variable([0.1, 0.2, 0.3])
-    narrow = traced(lambda x: x * weight, (X.shape, tf.float32))
-    variables = WideVariables()
-    wide = Twin(narrow, variables).function(narrow)
-    np.testing.assert_array_equal(
-        private_graphs.call_flat(wide, [tf.constant(X)])[0], X * weight.numpy().astype(float)
-    )
-    variables.of(weight).assign(tf.ones(3, tf.float64))
-    np.testing.assert_array_equal(private_graphs.call_flat(wide, [tf.constant(X)])[0], X)
-
-
-def test_an_op_without_a_kernel_keeps_its_dtype_with_casts_around_it():
-    kept, (wide,), (own,) = twin_and_values(lambda x: tf.nn.lrn(x[None, None]) * 1.5, X)
-    np.testing.assert_allclose(wide, own, rtol=1e-6)
-    assert [op.op_type for op in kept] == ["LRN"]
 
 
 def test_an_op_with_a_fixed_float_argument_keeps_that():
@@ -163,33 +108,6 @@ def test_what_keeps_its_dtype_inside_a_function_counts_where_that_is_called():
     assert [[op.op_type for op in some] for some in kept] == [["LRN"], []]
 
 
-def test_a_numpy_function_gets_float64_where_it_takes_it():
-    seen = []
-
-    def function(x):
-        seen.append(x.dtype)
-        return np.tanh(x)
-
-    kept, (wide,), _ = twin_and_values(lambda x: tf.compat.v1.py_func(function, [x], tf.float32), X)
-    np.testing.assert_array_equal(wide, np.tanh(X.astype(np.float32).astype(float)))
-    assert set(seen) == {np.dtype(np.float32), np.dtype(np.float64)}
-    assert kept == []
-
-
-def refuses(x):
-    if x.dtype != np.float32:
-        raise TypeError("float32 only")
-    return np.tanh(x)
-
-
-@pytest.mark.parametrize("function", [refuses, lambda x: np.tanh(x).astype(np.float32)])
-def test_one_that_was_written_for_float32_gets_that(function):
-    kept, (wide,), (own,) = twin_and_values(lambda x: tf.compat.v1.py_func(function, [x], tf.float32), X)
-    assert wide.dtype == np.float64
-    np.testing.assert_array_equal(wide, own)
-    assert len(kept) == 1
-
-
 def test_integers_go_through_a_numpy_function_as_they_are():
     call = NumpyCall(lambda x, n: [x * n, n], [tf.float32, tf.int32], [tf.float32, tf.int32])
     product, number = call(np.array([0.1]), np.array(3, np.int32))
@@ -206,81 +124,6 @@ def test_a_numpy_function_lives_as_long_as_the_twin():
     np.testing.assert_array_equal(
         private_graphs.call_flat(function, [tf.constant([1.0, 2.0], tf.float64)])[0], [2.0, 4.0]
     )
-
-
-def test_a_table_keeps_the_dtype_of_its_values():
-    keys, values = tf.constant([0, 1], tf.int64), tf.constant([0.5, 2.0])
-    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), 0.0)
-    _, (wide,), (own,) = twin_and_values(lambda x: x * table.lookup(tf.constant(1, tf.int64)), X)
-    np.testing.assert_array_equal(wide, own)
-
-
-def test_kernels_tell_what_they_take():
-    assert any(tf.float64.as_datatype_enum in one["T"] for one in private_graphs.kernel_constraints("MatMul"))
-    assert not any(
-        tf.float64.as_datatype_enum in one["T"] for one in private_graphs.kernel_constraints("LRN")
-    )
-    assert private_graphs.kernel_constraints("no such op") == ()
-
-
-@tf.function
-def squared(x):
-    return x * x * 0.3
-
-
-def names_of_functions(graph):
-    return [function.signature.name for function in graph.as_graph_def().library.function]
-
-
-def test_a_function_is_copied_once_and_only_if_something_calls_it():
-    def calls(x):
-        squared(x + 2)
-        return tf.cond(x[0] > 0, lambda: squared(x), lambda: squared(x + 1)) + squared(x)
-
-    narrow = traced(calls, ([2], tf.float32))
-    (own,) = (name for name in names_of_functions(narrow.graph) if "squared" in name)
-    names = names_of_functions(Twin(narrow, WideVariables()).graph)
-    assert [name.partition("_float64")[0] for name in names if "squared" in name] == [own]
-    never_called = traced(
-        lambda x: squared(x) * 0 + tf.cond(x[0] > 0, lambda: x, lambda: -x), ([2], tf.float32)
-    )
-    graph_def = never_called.graph.as_graph_def()
-    assert len(graph_def.library.function) == len(
-        names_of_functions(Twin(never_called, WideVariables()).graph)
-    )
-
-
-@pytest.mark.parametrize("function", [squared, gradient_of(squared), loop, branch])
-def test_of_a_perturbed_graph_only_what_is_needed_is_imported(function):
-    def beside(x):
-        others = tf.sin(tf.exp(x))
-        return (*tf.nest.flatten(function(x)), others)
-
-    narrow = traced(beside, ([2], tf.float64))
-    *wanted, others = narrow.outputs
-    perturbing = Perturbing(narrow.graph, {}, (), (), narrow.inputs, NUMBERS)
-    copy = perturbing.rewritten(wanted)
-    assert private_graphs.op_named(copy.graph, others.op.inputs[0].op.name) is None
-    value = tf.constant([0.3, 0.7], tf.float64)
-    exact = private_graphs.call_flat(narrow, [value])
-    for draw in range(3):
-        round_as_drawn(draw, np.ones(perturbing.count, np.bool_))
-        moved = private_graphs.call_flat(copy.part(narrow.inputs, wanted), [value])
-        for one, other in zip(moved, exact, strict=False):
-            np.testing.assert_allclose(one, other, rtol=1e-14 if draw else 0)
-            assert draw == 0 or not np.array_equal(one, other)
-
-
-def test_an_op_that_does_not_move_keeps_its_places_still():
-    narrow = traced(lambda x: (tf.sin(x, name="first") * 0.3, tf.exp(x, name="second")), ([2], tf.float64))
-    perturbing = Perturbing(narrow.graph, {}, (), (), narrow.inputs, NUMBERS)
-    copy = perturbing.rewritten(narrow.outputs)
-    value = tf.constant([0.3, 0.7], tf.float64)
-    exact = private_graphs.call_flat(narrow, [value])
-    round_as_drawn(1, perturbing.of(None).places_of({"second"}))
-    first, second = private_graphs.call_flat(copy.part(narrow.inputs, narrow.outputs), [value])
-    np.testing.assert_array_equal(first, exact[0])
-    assert not np.array_equal(second, exact[1])
 
 
 def test_each_result_of_a_function_is_the_perturbed_one():

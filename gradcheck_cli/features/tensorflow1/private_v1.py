@@ -1,6 +1,6 @@
 """All reliance on TensorFlow's private parts for TensorFlow 1 code: its switches and its graphs.
 
-`tests/tensorflow_backend/test_private_v1.py` tests each of them.
+`tests/acceptance/test_tensorflow1.py` and the rows of `tests/rows/tensorflow1.py` fail where one changes.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 TensorFlow doesn't keep the name of the function that a custom gradient belongs to. So the functions that make
 one are wrapped here (`note_sites`), and the gradient function can be traced back to the user's lines.
-`tests/tensorflow_backend/test_private_gradients.py` and `test_private_sites.py` test each of these parts.
+`tests/tensorflow_backend/test_private_sites.py` and `tests/acceptance/test_blame.py` fail where one changes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """All reliance on TensorFlow's private parts about variables and state: which ops write to what, and when.
 
-`tests/tensorflow_backend/test_private_state.py` and `test_private_of_variables.py` test each of them.
+`tests/tensorflow_backend/test_variables.py` and the rows of `state` fail where one of them changes.
 """
 
 from __future__ import annotations

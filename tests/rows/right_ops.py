@@ -1,24 +1,17 @@
-"""`python -m tests.hidden.right_ops [kin | NAME ...]`: right gradients of inputs without a stated range.
+"""Right gradients of inputs without a stated range: none may be called wrong, and few lead to a question.
 
-None may be called wrong, and few may lead to a question. Each is a case in float64 and one in float32.
-`BY_HAND` are custom gradients, for which nothing is excused that TensorFlow's own ops do at single values.
+Those by hand are custom gradients: nothing is excused there that TensorFlow does at single values.
 """
 
 from __future__ import annotations
 
 import math
-import os
-import sys
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
 
-from gradcheck_cli.results import Status
-from gradcheck_cli.running.session import run_case
-from gradcheck_cli.spec.load import load_mapping
+from tests.support.row import Row, marked
 
 Function = Callable[..., Any]
 VECTOR, MATRIX, SQUARE = ((5,),), ((3, 4),), ((3, 3),)
@@ -121,76 +114,13 @@ def _sinkhorn(x: Any) -> Any:
     return tf.exp(log)
 
 
-# Elementwise: name, function.
-ELEMENTWISE: dict[str, Function] = {
-    "exp": tf.exp,
-    "expm1": tf.math.expm1,
-    "exp of square": lambda x: tf.exp(-x * x),
-    "log of 1 + exp": lambda x: tf.math.log(1.0 + tf.exp(x)),
-    "log1p of square": lambda x: tf.math.log1p(x * x),
-    "sin": tf.sin,
-    "cos of square": lambda x: tf.cos(x * x),
-    "tan of tanh": lambda x: tf.tan(tf.tanh(x)),
-    "atan": tf.atan,
-    "asinh": tf.asinh,
-    "sinh": tf.sinh,
-    "cosh": tf.cosh,
-    "tanh": tf.tanh,
-    "sigmoid": tf.sigmoid,
-    "softplus": tf.nn.softplus,
-    "softsign": lambda x: x / (1.0 + tf.abs(x)),
-    "relu": tf.nn.relu,
-    "relu6": tf.nn.relu6,
-    "elu": tf.nn.elu,
-    "selu": tf.nn.selu,
-    "gelu": tf.nn.gelu,
-    "gelu by tanh": lambda x: tf.nn.gelu(x, approximate=True),
-    "swish": lambda x: x * tf.sigmoid(x),
-    "mish": lambda x: x * tf.tanh(tf.nn.softplus(x)),
-    "hard swish": lambda x: x * tf.nn.relu6(x + 3.0) / 6.0,
-    "erf": tf.math.erf,
-    "erfc": tf.math.erfc,
-    "erfcx": lambda x: tf.exp(-x * x / 9.0) * tf.math.erfc(x / 3.0),
-    "lgamma of 1 + square": lambda x: tf.math.lgamma(1.0 + x * x),
-    "digamma of 1 + square": lambda x: tf.math.digamma(1.0 + x * x),
-    "bessel_i0e": tf.math.bessel_i0e,
-    "bessel_i1e": tf.math.bessel_i1e,
-    "bessel_j0": tf.math.special.bessel_j0,
-    "bessel_j1": tf.math.special.bessel_j1,
-    "dawsn": tf.math.special.dawsn,
-    "expint of 1 + square": lambda x: tf.math.special.expint(1.0 + x * x),
-    "fresnel_sin": tf.math.special.fresnel_sin,
-    "spence of 1 + square": lambda x: tf.math.special.spence(1.0 + x * x),
-    "ndtri of sigmoid": lambda x: tf.math.ndtri(tf.sigmoid(x)),
-    "igamma": lambda x: tf.math.igamma(2.0 * tf.ones_like(x), 0.1 + x * x),
-    "polygamma": lambda x: tf.math.polygamma(tf.ones_like(x), 1.0 + x * x),
-    "zeta": lambda x: tf.math.zeta(3.0 * tf.ones_like(x), 1.0 + x * x),
-    "square": tf.square,
-    "cube": lambda x: x * x * x,
-    "sqrt of 1 + square": lambda x: tf.sqrt(1.0 + x * x),
-    "rsqrt of 1 + square": lambda x: tf.math.rsqrt(1.0 + x * x),
-    "reciprocal of 1 + square": lambda x: 1.0 / (1.0 + x * x),
-    "abs": tf.abs,
-    "clip": lambda x: tf.clip_by_value(x, -1.0, 1.0),
-    "huber": lambda x: tf.where(tf.abs(x) < 1.0, 0.5 * x * x, tf.abs(x) - 0.5),
-    "sinc": lambda x: tf.where(
-        tf.abs(x) < 1e-3, 1.0 - x * x / 6.0, tf.sin(x) / tf.where(x == 0.0, tf.ones_like(x), x)
-    ),
-    "logit of sigmoid": lambda x: tf.math.log(tf.sigmoid(x)) - tf.math.log(tf.sigmoid(-x)),
-    "log sigmoid": tf.math.log_sigmoid,
-    "polynomial": lambda x: ((x - 0.5) * x + 0.25) * x + 2.0,
-    "Gaussian mixture": lambda x: tf.exp(-((x - 1.0) ** 2)) + 0.5 * tf.exp(-2.0 * (x + 1.0) ** 2),
-    "Hermite": lambda x: (x**3 - 3.0 * x) * tf.exp(-x * x / 2.0),
-    "wavelet": lambda x: (1.0 - x * x) * tf.exp(-x * x / 2.0),
-    "chirp": lambda x: tf.sin(1.0 + x * x / 4.0),
-    "Newton": _newton,
-    "Euler": _euler,
-    "logistic map": _logistic_map,
-    "loop of sines": _loop(tf.sin, 6),
-    "loop of halves": _loop(lambda y: y / 2.0 + tf.cos(y), 8),
-}
-# Others: name, function, the shapes of its inputs.
-OTHERS: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
+# Name: function, the shapes of its inputs. Elementwise ones are in `fresh`.
+EVERY: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
+    "Newton": (_newton, VECTOR),
+    "Euler": (_euler, VECTOR),
+    "logistic map": (_logistic_map, VECTOR),
+    "loop of sines": (_loop(tf.sin, 6), VECTOR),
+    "loop of halves": (_loop(lambda y: y / 2.0 + tf.cos(y), 8), VECTOR),
     "softmax": (tf.nn.softmax, MATRIX),
     "log_softmax": (tf.nn.log_softmax, MATRIX),
     "logsumexp": (tf.reduce_logsumexp, VECTOR),
@@ -269,17 +199,12 @@ OTHERS: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
     "Student's t": (lambda x: -2.5 * tf.math.log1p(x * x / 4.0), VECTOR),
     "von Mises": (lambda x: 3.0 * tf.cos(x - 0.5) - math.log(2.0 * math.pi), VECTOR),
 }
-EVERY: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
-    name: (function, VECTOR) for name, function in ELEMENTWISE.items()
-} | OTHERS
 # What has a kink or a singular point may be right by TensorFlow's rules alone.
 NOT_BY_HAND = (
-    *("abs", "relu", "relu6", "elu", "selu", "hard swish", "clip", "larger", "sorted", "largest", "top_k"),
-    *("max_pool", "norm", "cosine", "largest eigenvalue", "largest singular value", "product", "cumprod"),
-    *("huber", "masked", "softsign", "power iteration", "kernel", "xlogy", "determinant"),
+    *("larger", "sorted", "largest", "top_k", "max_pool", "norm", "cosine", "largest eigenvalue"),
+    *("largest singular value", "product", "cumprod", "masked", "power iteration", "kernel", "xlogy"),
+    "determinant",
 )
-BY_HAND = {f"{name} by hand": own for name, own in EVERY.items() if name not in NOT_BY_HAND}
-ROWS = EVERY | BY_HAND
 
 
 # The five that were once called wrong at such a point, and their kin: a Hessian-vector product, a recurrence
@@ -405,48 +330,23 @@ for _name, _function in {"exp": tf.exp, "softplus": tf.nn.softplus, "cosh": tf.c
     KIN[f"Hessian of {_name}"] = (_hessian_product(_function), ((4,), (4,)), {}, {})
 
 
-def make(name: str) -> Function:
-    """Return a function: what `build` calls."""
-    function = KIN[name][0] if name in KIN else ROWS[name][0]
-    return _by_hand(function) if name in BY_HAND else function
-
-
-def said(name: str, dtype: str) -> str:
-    """Run a function; return what is said of its gradient."""
-    _, shapes, values, keys = KIN[name] if name in KIN else (*ROWS[name], {}, {})
-    inputs: dict[str, Any] = {
-        f"x{index}": {"shape": list(shape), "dtype": dtype} | values.get(f"x{index}", {})
-        for index, shape in enumerate(shapes)
+def rows() -> Iterator[Row]:
+    every = {
+        name if name in NOT_BY_HAND else f"{name} by hand": (
+            function if name in NOT_BY_HAND else _by_hand(function),
+            shapes,
+            {},
+            {},
+        )
+        for name, (function, shapes) in EVERY.items()
     }
-    spec = {
-        "op": name.replace(" ", "-"),
-        "forward": "tests.hidden.right_ops:make",
-        "build": {"name": name},
-        "inputs": inputs,
-        **keys,
-    }
-    (case,) = load_mapping(spec)
-    result = run_case(case)
-    if any(pair.undecided == "range" for pair in result.pairs):
-        return "asked"
-    told = {f"{pair.label} {pair.undecided}" for pair in result.pairs if pair.undecided}
-    told |= {check.name for check in result.checks if check.status is Status.MISMATCHED}
-    text = " ".join(sorted(told)) or (result.error.message[:90] if result.error else "")
-    is_beside = any("at the sample points" in line for pair in result.pairs for line in pair.cause.diagnosis)
-    return f"{result.status}{' beside the sample points' if is_beside else ''} {text}".strip()
-
-
-def main() -> None:
-    every: Counter[str] = Counter()
-    names = list(KIN) if sys.argv[1:] == ["kin"] else sys.argv[1:] or list(ROWS)
-    for name in names:
+    for name, (function, shapes, values, keys) in (every | KIN).items():
         for dtype in ("float64", "float32"):
-            told = said(name, dtype)
-            every[told.split(" ")[0]] += 1
-            if told != "passed":
-                print(f"{name}, {dtype}: {told}", flush=True)  # noqa: T201
-    print(f"{len(names)} functions: {dict(every)}")  # noqa: T201
+            inputs: dict[str, Any] = {
+                f"x{index}": {"shape": list(shape), "dtype": dtype} | values.get(f"x{index}", {})
+                for index, shape in enumerate(shapes)
+            }
+            yield Row(f"{name} {dtype}".replace(" ", "_"), function, None, inputs, "undecidable", keys=keys)
 
 
-if __name__ == "__main__":
-    main()
+ROWS = marked(rows())
