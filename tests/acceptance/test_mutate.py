@@ -145,7 +145,7 @@ HIDDEN = {
     ),
     "indices that never repeat": (
         "gather",
-        "{x: {shape: [4]}, ids: {value: [2, 0], dtype: int32}}",
+        "{x: {shape: [4]}, ids: {value: [2, 0], dtype: int32, move: false, reason: fixed}}",
         "{x: {shape: [4]}, ids: {value: [2, 2], dtype: int32}}",
         ("repeats", "no index comes twice"),
     ),
@@ -181,7 +181,7 @@ HIDDEN = {
     ),
     "a choice that is never made": (
         "chosen",
-        "{mask: {shape: [3], dtype: bool, value: true}, x: {shape: [3]}}",
+        "{mask: {shape: [3], dtype: bool, value: true, move: false, reason: fixed}, x: {shape: [3]}}",
         "{mask: {shape: [3], dtype: bool, value: [true, false, true]}, x: {shape: [3]}}",
         ("branch", "no element takes its side 'false'"),
     ),
