@@ -148,7 +148,7 @@ def _sample_of(search: Search, pair: PairKey) -> PairSample:
             f"the budget of {group.case.judging.budget:g} s was spent on an error of another pair that it is "
             "probed together with: nothing is known about this one; give it more time (--budget)."
         )
-    elif not is_wrong and not doubt and pair in search.weak:
+    elif not is_wrong and not doubt and search.is_weak(pair):
         doubt, is_weak = search.explain_weakness(pair), True
     elements = [element for element_pair, element in search.elements if element_pair == pair]
     numbers = replace(

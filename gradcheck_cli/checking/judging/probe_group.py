@@ -21,6 +21,7 @@ from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.probes import Span, Target
 from gradcheck_cli.numerics.problem import typical_size
+from gradcheck_cli.numerics.sampling import chunks
 from gradcheck_cli.numerics.shared_limits import FEW, FLOATS_AT_ONCE
 from gradcheck_cli.spec.case import Case
 
@@ -34,6 +35,9 @@ class Group:
     inputs: tuple[int, ...]
     # the gradients of a few rows, by output and row, then by input; the groups of a point share them
     kept_rows: dict[tuple[int, int], dict[int, Float | None]] = field(default_factory=dict)
+    # the steps that met kinks, which of `Precision.probe_steps`; the groups that this one is split into share
+    # them
+    spoilt: set[int] = field(default_factory=set)
 
     @staticmethod
     def of_pair(pair: Pair) -> Group:
@@ -87,7 +91,7 @@ class Group:
 
     def restrict_to(self, outputs: Sequence[int], inputs: Sequence[int]) -> Group:
         """Return a smaller group."""
-        return Group(self.members, tuple(outputs), tuple(inputs), self.kept_rows)
+        return Group(self.members, tuple(outputs), tuple(inputs), self.kept_rows, self.spoilt)
 
     def target(self, piece: Operation | None = None) -> Target:
         """Set up forward and vjp, one point and one upstream at a time.
@@ -140,7 +144,7 @@ class Group:
         moved = [
             input_index
             for input_index, columns in self.columns.items()
-            if not np.array_equal(point[columns], self.point[columns])
+            if _differ(point[columns], self.point[columns])
         ]
         stacks = self.points.unpack(point[np.newaxis])
         return {input_index: stacks[input_index] for input_index in moved or self.inputs[:1]}
@@ -188,3 +192,8 @@ class Group:
             if (array := parts.pop(input_index)) is not None:
                 np.multiply(array[0], factor, out=gradient[columns])
         return gradient
+
+
+def _differ(left: Float, right: Float) -> bool:
+    """Whether two vectors differ; what does is mostly seen at their start."""
+    return any((left[part] != right[part]).any() for part in chunks(left.size))
