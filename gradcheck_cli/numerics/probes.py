@@ -382,14 +382,17 @@ def compare(differenced: Differenced, upstream: Float) -> Probe:
 
 def persists(differenced: Differenced, probe: Probe) -> bool:
     """Say whether an alarm grows with the step; the effect of rounding inside the forward doesn't."""
-    direction, upstream = differenced.direction, probe.upstream
     if not np.isfinite(probe.error):
         return True
+    return not _error_along(differenced.direction, probe, _FARTHER) <= _FARTHER / 2 * probe.error
+
+
+def _error_along(direction: Direction, probe: Probe, factor: float) -> float:
+    """Return the error of a probe's gradient along another direction, or at another step."""
     with np.errstate(all="ignore"):
-        change = direction.difference(_FARTHER)
-        numeric = float(np.sum(np.where(upstream != 0, upstream * change, 0.0)))
-        error = abs(direction.predict_change(probe.gradient, _FARTHER)[0] - numeric)
-    return not error <= _FARTHER / 2 * probe.error
+        terms = probe.upstream * direction.difference(factor)
+        numeric = float(np.sum(np.where(probe.upstream != 0, terms, 0.0)))
+    return abs(direction.predict_change(probe.gradient, factor)[0] - numeric)
 
 
 def _sum_tolerated(differenced: Differenced, upstream: Float, largest: float) -> float:
@@ -572,12 +575,7 @@ def bisect_input(differenced: Differenced, probe: Probe) -> int:
     factor = _shorten_step(probe)
 
     def error_of(columns: slice) -> float:
-        half = differenced.direction.restrict_to([columns])
-        with np.errstate(all="ignore"):
-            change = half.difference(factor)
-            change[differenced.is_unusable] = 0.0
-            numeric = float(np.sum(np.where(probe.upstream != 0, probe.upstream * change, 0.0)))
-        return abs(half.predict_change(probe.gradient, factor)[0] - numeric)
+        return _error_along(differenced.direction.restrict_to([columns]), probe, factor)
 
     return follow(probe.gradient.size, error_of)
 

@@ -21,7 +21,6 @@ from gradcheck_cli.checking.pairs.pair import Pair
 from gradcheck_cli.numerics.precision import coarsest
 from gradcheck_cli.numerics.probes import Span, Target
 from gradcheck_cli.numerics.problem import typical_size
-from gradcheck_cli.numerics.sampling import chunks
 from gradcheck_cli.numerics.shared_limits import FEW, FLOATS_AT_ONCE
 from gradcheck_cli.spec.case import Case
 
@@ -144,7 +143,7 @@ class Group:
         moved = [
             input_index
             for input_index, columns in self.columns.items()
-            if _differ(point[columns], self.point[columns])
+            if not np.array_equal(point[columns], self.point[columns])
         ]
         stacks = self.points.unpack(point[np.newaxis])
         return {input_index: stacks[input_index] for input_index in moved or self.inputs[:1]}
@@ -192,8 +191,3 @@ class Group:
             if (array := parts.pop(input_index)) is not None:
                 np.multiply(array[0], factor, out=gradient[columns])
         return gradient
-
-
-def _differ(left: Float, right: Float) -> bool:
-    """Whether two vectors differ; what does is mostly seen at their start."""
-    return any((left[part] != right[part]).any() for part in chunks(left.size))
