@@ -50,6 +50,11 @@ class Span:
     low: float = -np.inf  # lower bound; may be infinite
     high: float = np.inf  # upper bound, likewise
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it has a bound."""
+        return bool(np.isfinite(self.low) or np.isfinite(self.high))
+
 
 @dataclass
 class Target:
@@ -122,11 +127,13 @@ class Direction:
     def side(self, factor: float, elements: slice | None = None) -> Float:
         """Return x + factor v, rounded, inside the bounds; of some elements only, if asked for."""
         elements = slice(0, self.steps.size) if elements is None else elements
-        there = factor * self.steps[elements]
-        there += self.target.point[elements]
+        there = np.empty(elements.stop - elements.start)
         for span, chunk in self.target.split_by_span(elements):
             own = there[chunk.start - elements.start : chunk.stop - elements.start]
-            np.clip(own, span.low, span.high, out=own)
+            np.multiply(self.steps[chunk], factor, out=own)
+            own += self.target.point[chunk]
+            if span.is_bounded:
+                np.clip(own, span.low, span.high, out=own)
             if span.precision is not FLOAT64:  # which rounds nothing, and passes over large arrays take long
                 own[:] = span.precision.round(own)
         return there
@@ -194,7 +201,7 @@ def draw_direction(
     for span, chunk in target.split_by_span(slice(0, steps.size)):
         x = target.point[chunk]
         steps[chunk] *= share * np.maximum(np.abs(x), span.typical)
-        if np.isfinite(span.low) or np.isfinite(span.high):
+        if span.is_bounded:
             # Up to twice the step is taken to both sides.
             room = np.maximum(np.minimum(x - span.low, span.high - x), 0.0) / 2
             steps[chunk] = np.copysign(np.minimum(np.abs(steps[chunk]), room), steps[chunk])
@@ -375,14 +382,17 @@ def compare(differenced: Differenced, upstream: Float) -> Probe:
 
 def persists(differenced: Differenced, probe: Probe) -> bool:
     """Say whether an alarm grows with the step; the effect of rounding inside the forward doesn't."""
-    direction, upstream = differenced.direction, probe.upstream
     if not np.isfinite(probe.error):
         return True
+    return not _error_along(differenced.direction, probe, _FARTHER) <= _FARTHER / 2 * probe.error
+
+
+def _error_along(direction: Direction, probe: Probe, factor: float) -> float:
+    """Return the error of a probe's gradient along another direction, or at another step."""
     with np.errstate(all="ignore"):
-        change = direction.difference(_FARTHER)
-        numeric = float(np.sum(np.where(upstream != 0, upstream * change, 0.0)))
-        error = abs(direction.predict_change(probe.gradient, _FARTHER)[0] - numeric)
-    return not error <= _FARTHER / 2 * probe.error
+        terms = probe.upstream * direction.difference(factor)
+        numeric = float(np.sum(np.where(probe.upstream != 0, terms, 0.0)))
+    return abs(direction.predict_change(probe.gradient, factor)[0] - numeric)
 
 
 def _sum_tolerated(differenced: Differenced, upstream: Float, largest: float) -> float:
@@ -565,12 +575,7 @@ def bisect_input(differenced: Differenced, probe: Probe) -> int:
     factor = _shorten_step(probe)
 
     def error_of(columns: slice) -> float:
-        half = differenced.direction.restrict_to([columns])
-        with np.errstate(all="ignore"):
-            change = half.difference(factor)
-            change[differenced.is_unusable] = 0.0
-            numeric = float(np.sum(np.where(probe.upstream != 0, probe.upstream * change, 0.0)))
-        return abs(half.predict_change(probe.gradient, factor)[0] - numeric)
+        return _error_along(differenced.direction.restrict_to([columns]), probe, factor)
 
     return follow(probe.gradient.size, error_of)
 

@@ -7,8 +7,9 @@ is too large, the formula's gradient for one random upstream.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import chain
 
 import numpy as np
 
@@ -33,7 +34,7 @@ from gradcheck_cli.checking.ops.operation import (
     packed_magnitude,
     packed_size,
 )
-from gradcheck_cli.checking.ops.random_rounding import measure_beside
+from gradcheck_cli.checking.ops.random_rounding import largest_changes, run_beside
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Rule
 from gradcheck_cli.numerics import FLOAT64, Reason, Verdict, rule_for
 from gradcheck_cli.numerics.precision import coarsest, place_of_largest
@@ -182,7 +183,9 @@ def _is_of_neighbours(pair: Pair, declared: Float, formula: PairSample, gross: n
     at_rows, at_columns = formula.each_place()
     rows = np.flatnonzero(gross.any(axis=1))[:CHEAP]
     upstream = unit_vectors(at_rows[rows, 0], packed_size(pair.output))
-    moved = _movement(pair, upstream, has_least=True).get(pair.input_index)
+    base = pull_back(pair.operations.formula, pair.output_index, upstream)
+    *_, largest = _movements(pair, upstream, base, has_least=True)
+    moved = largest.get(pair.input_index)
     if moved is None:
         return False
     with np.errstate(invalid="ignore"):
@@ -190,11 +193,14 @@ def _is_of_neighbours(pair: Pair, declared: Float, formula: PairSample, gross: n
     return bool((error <= BOUND_PER_SIGMA * np.take_along_axis(moved, at_columns[rows], axis=1)).all())
 
 
-def _movement(pair: Pair, upstream: Float, *, has_least: bool = False) -> dict[int, Float]:
-    """Return how far a rounding of the inputs, in the declared dtype, moves the formula's gradients.
+def _movements(
+    pair: Pair, upstream: Float, base: Mapping[int, Float | None], *, has_least: bool = False
+) -> Iterator[dict[int, Float]]:
+    """Yield how far roundings of the inputs, in the declared dtype, move the formula's gradients, run by run.
 
     Args:
         upstream: (B, m).
+        base: the formula's gradients.
         has_least: whether elements move by a rounding of their input's typical size, of 1 at least.
     """
     declared, formula = pair.operations.declared, pair.operations.formula
@@ -205,8 +211,7 @@ def _movement(pair: Pair, upstream: Float, *, has_least: bool = False) -> dict[i
         return np.asarray(unit * np.maximum(np.abs(formula.point[index]), least))
 
     moves = {index: move(index) for index, info in enumerate(formula.inputs) if info.is_differentiable}
-    *_, moved = measure_beside(formula, pair.output_index, upstream, pair.case.seed, moves)
-    return moved
+    return largest_changes(base, run_beside(formula, pair.output_index, upstream, pair.case.seed, moves))
 
 
 def _word_warning(pair: Pair, declared: Float, formula: PairSample, beyond: np.ndarray) -> str:
@@ -231,16 +236,12 @@ def _compare_all_gradients(
         precision = coarsest(*[pair.declared_precision for pair in of_output])
         upstreams = Upstreams(first.operations.declared, output, first.case.seed, precision)
         upstream = upstreams.nudged if not precision.is_half else upstreams.base
-        declared, formula = (
-            pull_back(op, output, upstream[None])
-            for op in (first.operations.declared, first.operations.formula)
+        ops = first.operations.declared, first.operations.formula
+        pull = _RandomPull(
+            of_output, upstream, [pull_back(op, output, upstream[None]) for op in ops], judged, budget
         )
-        pull = _RandomPull(of_output, upstream, judged, budget)
         for pair in of_output:
-            none = np.zeros((1, packed_size(pair.input)))
-            both = [gradients[pair.input_index] for gradients in (declared, formula)]
-            loss = pull.compare(pair, *((none if gradient is None else gradient)[0] for gradient in both))
-            if loss is not None:
+            if (loss := pull.compare(pair)) is not None:
                 yield loss
 
 
@@ -250,11 +251,18 @@ class _RandomPull:
 
     pairs: Sequence[Pair]  # the output with each input
     upstream: Float  # packed
+    gradients: Sequence[Mapping[int, Float | None]]  # in the declared dtype, and in float64
     judged: Mapping[PairKey, PairSample]  # the formula's verdicts
     budget: Budget  # limits how long elements are judged in the declared dtype
 
-    def compare(self, pair: Pair, declared: Float, expected: Float) -> _Loss | None:
-        """Compare a pair's gradients in the two dtypes, (n,) each; `None` where nothing is lost."""
+    # how far the largest elements were seen to move so far, beside the point and in the declared dtype
+    moved: list[tuple[Mapping[int, Float], ...]] = field(default_factory=list)
+
+    def compare(self, pair: Pair) -> _Loss | None:
+        """Compare a pair's gradients in the two dtypes; `None` where nothing is lost."""
+        none = np.zeros((1, packed_size(pair.input)))
+        both = [gradients[pair.input_index] for gradients in self.gradients]
+        declared, expected = [(none if gradient is None else gradient)[0] for gradient in both]
         formula = pair.operations.formula
         dtype = pair.input.dtype
         rule = rule_for(working_precision(pair.operations.declared, dtype), FLOAT64)
@@ -293,30 +301,24 @@ class _RandomPull:
         """Whether rounding alone may explain this error in the largest element of a pair's gradient.
 
         In a deep network, one rounding of an input puts some elements on the other side of a kink, and batch
-        statistics magnify it. A float32 gradient is then the exact gradient of a neighbouring point. The
-        formula is judged in float64; what remains is a loss of digits, however large (decision 53).
+        statistics magnify it. A float32 gradient is then the exact gradient of a neighbouring point. And a
+        gradient that is zero because its terms cancel doesn't move with any input, but its terms are rounded.
+        The formula is judged in float64; what remains is a loss of digits, however large (decision 53).
         """
-        moved = float(np.max(self._moved.get(pair.input_index, 0.0), initial=0.0))
-        if error <= BOUND_PER_SIGMA * moved:
-            return True
-        # A gradient that is zero because its terms cancel doesn't move with any input, but its terms are
-        # rounded.
-        rounding = self._rounding.get(pair.input_index, 0.0)
-        return error <= BOUND_PER_SIGMA * (moved + float(np.max(rounding, initial=0.0)))
+        for moved in chain(self.moved, self._runs):
+            self.moved = [moved]
+            sizes = [np.max(each.get(pair.input_index, 0.0), initial=0.0) for each in moved]
+            if error <= BOUND_PER_SIGMA * sum(map(float, sizes)):
+                return True
+        return False
 
     @cached_property
-    def _rounding(self) -> dict[int, Float]:
-        """How far each input's gradient moves in the declared dtype for another upstream alone."""
-        first, upstream = self.pairs[0], self.upstream[None]
-        *_, moved = measure_beside(
-            first.operations.declared, first.output_index, upstream, first.case.seed, moves={}
-        )
-        return moved
-
-    @cached_property
-    def _moved(self) -> dict[int, Float]:
-        """How far each input's gradient moves beside the point."""
-        return _movement(self.pairs[0], self.upstream[None])
+    def _runs(self) -> Iterator[tuple[Mapping[int, Float], ...]]:
+        """How far gradients move beside the point, and in the declared dtype for another upstream alone."""
+        first, upstream, (declared, formula) = self.pairs[0], self.upstream[None], self.gradients
+        op, output = first.operations.declared, first.output_index
+        of_dtype = largest_changes(declared, run_beside(op, output, upstream, first.case.seed, {}))
+        return zip(_movements(first, upstream, formula), of_dtype, strict=True)
 
     def _judge_worst(self, pair: Pair, column: int, own: Pair) -> PairSample | None:
         """Judge, in the declared dtype, the element that an error comes from; `None` where it isn't wrong."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -95,10 +95,9 @@ def _split(search: Search, samples: dict[PairKey, PairSample]) -> list[Group]:
     for pair in group.pairs:
         if pair not in weak:
             samples[pair] = _sample_of(search, pair)
-    inputs = list(dict.fromkeys(input_index for _, input_index in weak))
-    outputs = list(dict.fromkeys(output for output, _ in weak))
     if not weak:
         return []
+    outputs, inputs = _sides(weak)
     if search.doubt:
         return _cut(group, outputs, inputs)
     return _separate_blind(search) or _cut(group, outputs, inputs)
@@ -112,8 +111,7 @@ def _separate_blind(search: Search) -> list[Group]:
     """
     if search.is_over or not search.weak:
         return []
-    outputs = list(dict.fromkeys(output for output, _ in search.weak))
-    inputs = list(dict.fromkeys(input_index for _, input_index in search.weak))
+    outputs, inputs = _sides(search.weak)
     blind = [
         input_index
         for input_index in inputs
@@ -126,6 +124,11 @@ def _separate_blind(search: Search) -> list[Group]:
         search.group.restrict_to(outputs, blind),
         *([search.group.restrict_to(outputs, rest)] if rest else []),
     ]
+
+
+def _sides(pairs: Iterable[PairKey]) -> Iterator[list[int]]:
+    """Yield the outputs of some pairs, then their inputs."""
+    return (list(dict.fromkeys(side)) for side in zip(*pairs, strict=True))
 
 
 def _cut(group: Group, outputs: list[int], inputs: list[int]) -> list[Group]:
@@ -148,7 +151,7 @@ def _sample_of(search: Search, pair: PairKey) -> PairSample:
             f"the budget of {group.case.judging.budget:g} s was spent on an error of another pair that it is "
             "probed together with: nothing is known about this one; give it more time (--budget)."
         )
-    elif not is_wrong and not doubt and pair in search.weak:
+    elif not is_wrong and not doubt and search.is_weak(pair):
         doubt, is_weak = search.explain_weakness(pair), True
     elements = [element for element_pair, element in search.elements if element_pair == pair]
     numbers = replace(

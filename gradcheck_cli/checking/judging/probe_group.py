@@ -34,6 +34,9 @@ class Group:
     inputs: tuple[int, ...]
     # the gradients of a few rows, by output and row, then by input; the groups of a point share them
     kept_rows: dict[tuple[int, int], dict[int, Float | None]] = field(default_factory=dict)
+    # the steps that met kinks, which of `Precision.probe_steps`; the groups that this one is split into share
+    # them
+    spoilt: set[int] = field(default_factory=set)
 
     @staticmethod
     def of_pair(pair: Pair) -> Group:
@@ -87,7 +90,7 @@ class Group:
 
     def restrict_to(self, outputs: Sequence[int], inputs: Sequence[int]) -> Group:
         """Return a smaller group."""
-        return Group(self.members, tuple(outputs), tuple(inputs), self.kept_rows)
+        return Group(self.members, tuple(outputs), tuple(inputs), self.kept_rows, self.spoilt)
 
     def target(self, piece: Operation | None = None) -> Target:
         """Set up forward and vjp, one point and one upstream at a time.

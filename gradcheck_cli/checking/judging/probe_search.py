@@ -108,8 +108,11 @@ class Search:
     @property
     def weak(self) -> list[PairKey]:
         """The pairs for which the requested power isn't reached."""
-        power = self.group.case.judging.power
-        return [pair for pair in self.group.pairs if not self.missed_share(pair) <= power.miss]
+        return [pair for pair in self.group.pairs if self.is_weak(pair)]
+
+    def is_weak(self, pair: PairKey) -> bool:
+        """Whether the requested power isn't reached for a pair."""
+        return not self.missed_share(pair) <= self.group.case.judging.power.miss
 
     @property
     def can_be_sharper(self) -> bool:
@@ -133,7 +136,9 @@ class Search:
         """Probe until an error is found, the requested power is reached, or it can't be reached."""
         tried: list[tuple[float, int]] = []
         curvature = 1.0
-        reaches, whole = [MIDDLE], self.target
+        # Of many rows, the short step shows too little where the budget leaves no other.
+        is_spoilt = MIDDLE in self.group.spoilt and self.group.has_few_rows
+        reaches, whole = [SHORT, SMOOTH] if is_spoilt else [MIDDLE], self.target
         while len(tried) < (self.least if self.budget.is_spent else DIRECTIONS) and not self.is_over:
             reach = reaches.pop(0)
             if reach == SMOOTH and not (self.has_piece and self._take_piece()):
@@ -143,13 +148,15 @@ class Search:
                 # The step is too long: there are kinks on the way. A shorter step crosses fewer of them, and
                 # none if they are held.
                 self.target, self.has_piece = whole, self.has_piece and reach != SMOOTH
+                self.group.spoilt.add(reach)
                 reaches = {MIDDLE: [SHORT, SMOOTH], SHORT: [SMOOTH], LONG: [MIDDLE], SMOOTH: [SHORT]}[reach]
             else:
                 bound, curvature = comparison
                 tried.append((bound, reach))
                 reaches = reaches or [SMOOTH if curvature > _STRAIGHT else LONG]
         if self.group.has_few_rows:
-            self._probe_unseen(min(tried)[1] if tried else MIDDLE)
+            is_known = bool(tried) and tried[-1][1] == SMOOTH
+            self._probe_unseen(min(tried)[1] if tried else MIDDLE, curvature if is_known else 1.0)
         else:
             self._probe_again(tried, curvature)
         if not self.is_over:
@@ -172,7 +179,7 @@ class Search:
                 continue  # the power of this probe is known
             self._probe(sharpest, blocks)
 
-    def _probe_unseen(self, reach: int) -> None:
+    def _probe_unseen(self, reach: int, curvature: float) -> None:
         """Move only the elements of a few rows in which an error would have stayed unseen.
 
         An error in a small element is hidden by the rounding and the curvature of the large elements, so
@@ -184,7 +191,7 @@ class Search:
             reach = SMOOTH
         too_long = np.inf
         if reach == SMOOTH:
-            self._change_step(1.0, too_long)  # what is left moves the outputs little
+            self._change_step(curvature, too_long)  # what is left moves the outputs little
         for _ in range(FEW):
             before = self._count_open()
             if not before or self.is_over:
@@ -213,7 +220,7 @@ class Search:
         """Take a smooth piece's step to where curvature hides no more than rounding; say if it moved."""
         before, longest = self.step_fraction, _LONGEST / self.target.working.probe_steps[SMOOTH]
         if curvature > _STRAIGHT:  # truncation grows as h^5
-            self.step_fraction *= max(curvature ** (-1 / 5), 1 / _LENGTHEN)
+            self.step_fraction *= curvature ** (-1 / 5) or 1 / _LENGTHEN
         else:
             self.step_fraction = max(before, min(before * _LENGTHEN, longest, too_long / 2))
         return self.step_fraction != before

@@ -104,8 +104,9 @@ def find_costly_pairs(
     late = _find_late(columns, _PER_COLUMN * point, seconds)
     if len(late) == len(columns):
         return set(pairs)
-    row = _measure_cost(pull, 2 * sum(rows.values()), seconds)
-    tall = _find_late(rows, 2 * row, seconds)  # of the declared op and of its formula
+    pulls = 2 * sum(rows.values())  # of the declared op and of its formula
+    row = 0.0 if pulls <= FEW else _measure_cost(pull, pulls, seconds)  # to measure would take as many
+    tall = _find_late(rows, 2 * row, seconds)
     return {(output, input_index) for output, input_index in pairs if input_index in late or output in tall}
 
 

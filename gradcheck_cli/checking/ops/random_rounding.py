@@ -46,7 +46,7 @@ def measure_rounding_of(
     if first is None:
         yield from _measure_black_box(op, output, upstream, seed)
     else:
-        yield from _largest_changes(pull_back(op, output, upstream), chain([first], runs))
+        yield from largest_changes(pull_back(op, output, upstream), chain([first], runs))
 
 
 # Points beside are up to eight times this away, relative to the inputs: of a smooth gradient, a polynomial of
@@ -70,7 +70,8 @@ def _measure_black_box(op: Operation, output: int, upstream: Float, seed: int) -
 
     The noise is that of the quieter side of the point: a branch of Python code may change at the point.
     """
-    for moved in measure_beside(op, output, upstream, seed, {}):
+    runs = run_beside(op, output, upstream, seed, {})
+    for moved in largest_changes(pull_back(op, output, upstream), runs):
         yield moved
     steps = {
         index: np.multiply(_SPACING, op.point[index])
@@ -94,10 +95,10 @@ def _measure_black_box(op: Operation, output: int, upstream: Float, seed: int) -
     yield moved
 
 
-def measure_beside(
+def run_beside(
     op: Operation, output: int, upstream: Float, seed: int, moves: Mapping[int, Array]
-) -> Iterator[dict[int, Float]]:
-    """Yield the same of runs in which only arguments and upstreams are rounded otherwise: kinks are crossed.
+) -> Iterator[Mapping[int, Float | None]]:
+    """Yield gradients of runs in which only arguments and upstreams are rounded otherwise: kinks are crossed.
 
     Args:
         moves: how far elements of the inputs move, up or down, by index.
@@ -110,10 +111,10 @@ def measure_beside(
         factor = 1 + 2.0**-12 * signs.choice([-7, -5, -3, -1, 1, 3, 5, 7])
         return _pull_at(op, output, upstream, factor, steps)
 
-    return _largest_changes(pull_back(op, output, upstream), map(run, range(RUNS)))
+    return map(run, range(RUNS))
 
 
-def _largest_changes(
+def largest_changes(
     base: Mapping[int, Float | None], runs: Iterable[Mapping[int, Float | None]]
 ) -> Iterator[dict[int, Float]]:
     """Yield the largest change of each gradient so far, after each run."""
