@@ -26,6 +26,7 @@ Array = np.ndarray[Any, Any]
 # down, values keep the first structure that they have, and so on.
 POINTS = MOVED, MOVED_BACK, _, _ = -1, -2, -3, -4
 WAYS = 1, -1, 2, -2  # of each of these
+MOVED_ALIKE = MOVED - len(POINTS)
 # By which share of its size an element moves: far more than rounding, and not so far that its sign changes.
 _LEAST, _MOST = 0.2, 0.5
 # A weight that is nowhere more than this was set to let hardly anything through, as LayerScale's 1e-6 is, or
