@@ -143,8 +143,8 @@ def _look_beside(examined: Examined, below: FirstOrder) -> Beside | None:
     alike, point = [], -1 - (-1 - moved.asked.compared_at) % len(POINTS)
     for words in structures if moved.is_wrong else ():
         point -= len(POINTS)
-        found = _look_at(point, examined, below, rules)
-        alike += [] if found is None else [(words, found)]
+        at_point = _look_at(point, examined, below, rules)
+        alike += [] if at_point is None else [(words, at_point)]
     return Beside(moved, alike, right)
 
 
@@ -305,7 +305,10 @@ def examine(
     if beside is not None:
         right = {key: (*examined.samples[key], sample) for key, sample in beside.right.items()}
         examined = replace(examined, samples={**examined.samples, **right})
-    still = [*opener.still_weights, *(one.name for one in case.tensors if beside is None and moves(one))]
+    still = [
+        *opener.still_weights,
+        *(tensor.name for tensor in case.tensors if beside is None and moves(tensor)),
+    ]
     findings = _conclude(examined, first, samples, others, opened)
     held = (*findings.held, *(f"{name} (the forward refuses other values)" for name in still))
     findings = replace(findings, samples=len(samples), held=held)
@@ -355,8 +358,8 @@ def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Finding
     moved = _conclude(beside.moved, first, (beside.moved.asked.compared_at,), {})
     wrong, failed = wrong_pairs(moved, findings), failed_checks(moved, findings)
     excused: dict[str, str] = {}  # by what the values are where a pair is right
-    for structure, found in beside.alike:
-        alike = _conclude(found, first, (found.asked.compared_at,), {})
+    for structure, at_point in beside.alike:
+        alike = _conclude(at_point, first, (at_point.asked.compared_at,), {})
         for pair in alike.pairs:
             if pair.status is Status.PASSED:
                 excused.setdefault(pair.label, structure)

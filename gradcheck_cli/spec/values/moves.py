@@ -138,9 +138,10 @@ def describe_values(case: Case, first: Sequence[Array], point: Sequence[Array]) 
 def describe_structures(case: Case) -> list[str]:
     """Say what the stated values of a case are, such as rows that sum to 1; each at once, then the next."""
     named = [(tensor.name, _structures(draw(case, tensor, 0))) for tensor in filter(moves, case.tensors)]
+    most = max((len(structures) for _, structures in named), default=0)
     return [
-        " and ".join(found[min(index, len(found) - 1)][0].format(name) for name, found in named if found)
-        for index in range(max((len(found) for _, found in named), default=0))
+        " and ".join(structures[:index][-1][0].format(name) for name, structures in named if structures)
+        for index in range(1, most + 1)
     ]
 
 
