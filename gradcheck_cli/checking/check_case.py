@@ -51,11 +51,10 @@ from gradcheck_cli.results import CheckResult, PairResult, Status, Undifferentia
 from gradcheck_cli.spec.case import Case, PairRule, first_order_alone
 from gradcheck_cli.spec.values.moves import (
     MOVED,
-    MOVED_ALIKE,
     MOVED_BACK,
-    MOVED_BACK_ALIKE,
+    POINTS,
     SYMMETRIC,
-    describe_structure,
+    describe_structures,
     describe_values,
     is_single_zero,
     moves,
@@ -96,7 +95,7 @@ class Beside(NamedTuple):
     """What was found at the additional points."""
 
     moved: Examined  # where stated values are moved
-    alike: Examined | None  # where they keep their structure, if that can matter
+    alike: Sequence[tuple[str, Examined]]  # where they keep a structure, if that can matter, and which
     right: Mapping[PairKey, PairSample]  # what is zero at every sample point, and right there
 
 
@@ -128,8 +127,10 @@ def _look_beside(examined: Examined, below: FirstOrder) -> Beside | None:
         return None
     others = {} if is_moving else dict.fromkeys(rules.keys() - zero, PairRule("*", expect="skip"))
     moved = None
-    for point in (MOVED, MOVED_BACK):
-        if moved is None or (has_zero_weight and not moved.is_wrong):
+    structures = describe_structures(case)
+    kept = [*range(POINTS[-1] - len(POINTS) * len(structures), POINTS[-1])][::-1]
+    for point in (*POINTS, *kept):  # a forward may refuse whatever hasn't the structure
+        if moved is None or (point == MOVED_BACK and has_zero_weight and not moved.is_wrong):
             moved = _look_at(point, examined, below, {**rules, **others}) or moved
     if moved is None:
         return None
@@ -139,9 +140,12 @@ def _look_beside(examined: Examined, below: FirstOrder) -> Beside | None:
         is_as_precise = sample.differencing.dtype == examined.samples[key][0].differencing.dtype
         if sample.is_right and is_as_precise and not sample.numeric_is_zero:
             right[key] = replace(sample, remark=RIGHT_BESIDE)
-    alike = MOVED_ALIKE if moved.asked.compared_at == MOVED else MOVED_BACK_ALIKE
-    has_alike = describe_structure(case) and moved.is_wrong
-    return Beside(moved, _look_at(alike, examined, below, rules) if has_alike else None, right)
+    alike, point = [], -1 - (-1 - moved.asked.compared_at) % len(POINTS)
+    for words in structures if moved.is_wrong else ():
+        point -= len(POINTS)
+        at_point = _look_at(point, examined, below, rules)
+        alike += [] if at_point is None else [(words, at_point)]
+    return Beside(moved, alike, right)
 
 
 def _look_at(
@@ -301,25 +305,42 @@ def examine(
     if beside is not None:
         right = {key: (*examined.samples[key], sample) for key, sample in beside.right.items()}
         examined = replace(examined, samples={**examined.samples, **right})
-    findings = replace(_conclude(examined, first, samples, others, opened), samples=len(samples))
+    still = [
+        *opener.still_weights,
+        *(tensor.name for tensor in case.tensors if beside is None and moves(tensor)),
+    ]
+    findings = _conclude(examined, first, samples, others, opened)
+    held = (*findings.held, *(f"{name} (the forward refuses other values)" for name in still))
+    findings = replace(findings, samples=len(samples), held=held)
     return findings if beside is None else _add_beside(findings, beside, first)
 
 
 def _open_at(opener: Opener[Op], sample: int, first: Op, stack: contextlib.ExitStack) -> Op:
     """Open a case at a sample point, with its weights moved while a stack of contexts is open.
 
-    Where the forward can't be evaluated at moved weights, they stay: no one said that it could.
+    Where the forward can't be evaluated with a weight moved, that moves in another way, or stays: no one said
+    that it could.
     """
-    for _ in range(2):
+
+    def open_moved(kept: contextlib.ExitStack) -> Op | None:
         with contextlib.ExitStack() as moving:
             moving.enter_context(opener.at(sample))
             with suppress(CaseFailedError):
                 op = opener.open(Opening(sample))
                 if not first.is_finite or op.is_finite:
-                    stack.push(moving.pop_all())
+                    kept.push(moving.pop_all())
                     return op
-        opener.turn_weights()
-    return opener.open(Opening(sample))
+        return None
+
+    def can_be_evaluated() -> bool:
+        with contextlib.ExitStack() as ended:
+            return open_moved(ended) is not None
+
+    op = open_moved(stack)
+    if op is None:
+        opener.settle_weights(can_be_evaluated)
+        op = open_moved(stack)
+    return opener.open(Opening(sample)) if op is None else op
 
 
 _REMEDY = "if a value must not go there, say so: a `domain`"
@@ -333,14 +354,16 @@ def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Finding
 
     What is right where they keep a structure, such as rows that sum to 1, is right, and says so.
     """
-    case, rules, point = beside.moved.asked.case, beside.moved.asked.rules, beside.moved.asked.compared_at
-    moved = _conclude(beside.moved, first, (point,), {})
+    case, rules = beside.moved.asked.case, beside.moved.asked.rules
+    moved = _conclude(beside.moved, first, (beside.moved.asked.compared_at,), {})
     wrong, failed = wrong_pairs(moved, findings), failed_checks(moved, findings)
-    excused: set[str] = set()
-    if beside.alike is not None:
-        alike = _conclude(beside.alike, first, (beside.alike.asked.compared_at,), {})
-        excused = {pair.label for pair in alike.pairs if pair.status is Status.PASSED}
-        failed = failed_checks(alike, findings)
+    excused: dict[str, str] = {}  # by what the values are where a pair is right
+    for structure, at_point in beside.alike:
+        alike = _conclude(at_point, first, (at_point.asked.compared_at,), {})
+        for pair in alike.pairs:
+            if pair.status is Status.PASSED:
+                excused.setdefault(pair.label, structure)
+        failed = {name: failed[name] for name in failed.keys() & failed_checks(alike, findings).keys()}
     # Steps of half precision are as long as a move: what they meet on their way says nothing of the point.
     remedy = _REMEDY + _REMEDY_OF_SPEC * (case.code.given is None)
     wrong = {label: pair for label, pair in wrong.items() if unit_roundoff(pair) <= FLOAT32.unit_roundoff}
@@ -352,19 +375,20 @@ def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Finding
         for index, tensor in enumerate(case.tensors)
         if not (tensor.is_variable or tensor.upstream_of)
     }
-    written, structure = describe_point(case, first.point, in_spec), describe_structure(case)
-    where = f"right at the values given; wrong at {describe_values(case, point) or 'other draws'}"
+    written = describe_point(case, first.point, in_spec)
+    at_values = describe_values(case, first.point, values) or "other draws"
+    where = f"right at the values given; wrong at {at_values}"
     pairs = []
     for pair in findings.pairs:
         rule = rules[keys[pair.label]] if pair.label in keys else None
         is_open = pair.status is Status.PASSED or pair.undecided == "all_zero"
         if not is_open or pair.label not in wrong or (rule is not None and rule.expect not in ("", "pass")):
             pairs.append(pair)
-        elif pair.label in excused and SYMMETRIC in structure and case.code.given is None:
-            question = f"right where {structure}, wrong beside. {_IF_SYMMETRIC}"
+        elif SYMMETRIC in excused.get(pair.label, "") and case.code.given is None:
+            question = f"right where {excused[pair.label]}, wrong beside. {_IF_SYMMETRIC}"
             pairs.append(replace(pair, status=Status.INCONCLUSIVE, undecided="range", message=question))
         elif pair.label in excused:
-            pairs.append(replace(pair, note=pair.note or f"where {structure}"))
+            pairs.append(replace(pair, note=pair.note or f"where {excused[pair.label]}"))
         else:
             pairs.append(
                 with_notes(wrong[pair.label], pair, where, remedy, *point_lines(case, written), point=written)
@@ -414,7 +438,8 @@ def _conclude(
         checks += run_checks(
             ModesView(case, operations, own_rules, jacobians, sparsities, samples[0], others)
         )
-    view = CaseView(case, first, expected_right, pairs, examined.asked.opener.unrun_gradients(first))
+    values = [findings.operations.declared.point for findings in points]
+    view = CaseView(case, first, expected_right, pairs, values, examined.asked.opener.unrun_gradients(first))
     checks = keep_one_each([*run_checks(view), *checks])
     statuses = {*(pair.status for pair in pairs), *(check.status for check in checks)}
     if Status.MISMATCHED in statuses:

@@ -17,7 +17,7 @@ from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.optional import describe_missing
 from gradcheck_cli.results import VERSION_CHECK
 from gradcheck_cli.spec.case import Case, InputSpec, Running, version_fits
-from gradcheck_cli.spec.values.moves import keep_structure
+from gradcheck_cli.spec.values.moves import WAYS, keep_structure
 from gradcheck_cli.tensorflow_backend import dtypes, users_code
 from gradcheck_cli.tensorflow_backend.binding import flat_tensors
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder
@@ -255,7 +255,7 @@ class CaseOpener:
     def at(self, sample: int) -> Iterator[None]:
         """Give the weights their values at a sample point while the block runs; see `Opener`."""
         weights, chosen = self.state.weights, self.state.chosen.get(sample)
-        if not self._weights() or (chosen is None and (not sample or not weights.direction)):
+        if not self._weights() or (chosen is None and not sample):
             yield
             return
         chosen_values = dict(zip((tensor.name for tensor in self.case.tensors), chosen or (), strict=False))
@@ -286,10 +286,34 @@ class CaseOpener:
         finally:
             del self.state.chosen[sample]
 
-    def turn_weights(self) -> None:
-        """Move the weights the other way; if they do so already, let them stay as they are."""
-        self.state.weights.direction = -1 if self.state.weights.direction == 1 else 0
-        self.state.graphs.clear()  # one that was traced at a sample point keeps that point's values
+    def settle_weights(self, can_be_evaluated: Callable[[], bool]) -> None:
+        """Let each weight move in the first way in which the forward can be evaluated, or else stay.
+
+        A weight that can't move must not hold the others: they are halved until it is alone.
+        """
+
+        def try_way(names: Sequence[str], way: int) -> bool:
+            self.state.weights.ways.update(dict.fromkeys(names, way))
+            self.state.graphs.clear()  # one that was traced at a sample point keeps that point's values
+            return can_be_evaluated()
+
+        def settle(names: Sequence[str]) -> None:
+            if any(try_way(names, way) for way in WAYS):
+                return
+            self.state.weights.ways.update(dict.fromkeys(names, 0))
+            if len(names) > 1:
+                settle(names[: len(names) // 2])
+                settle(names[len(names) // 2 :])
+
+        moving = [tensor.name for _, tensor in self._weights() if not tensor.keeps]
+        if try_way(moving, 0):
+            settle(moving)
+        self.state.graphs.clear()
+
+    @property
+    def still_weights(self) -> list[str]:
+        """Names of the weights that stay; see `Opener`."""
+        return [name for name, way in self.state.weights.ways.items() if not way]
 
     def in_float64(self, op: Any) -> Any:
         """Open an opened op in float64; see `Opener`."""

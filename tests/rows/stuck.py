@@ -39,6 +39,17 @@ def _recurrence(x: Any, kernel: Any, bias: Any) -> Any:
     return state
 
 
+def _not_negative(weight: Any) -> Any:
+    with tf.control_dependencies([tf.debugging.assert_non_negative(weight)]):
+        return tf.identity(weight)
+
+
+def _share_of_one(share: Any) -> Any:
+    one = tf.constant(1, share.dtype)
+    with tf.control_dependencies([tf.debugging.assert_near(tf.reduce_sum(share), one)]):
+        return tf.identity(share)
+
+
 # Each with its weights as they are initialised.
 LAYERS: dict[str, tuple[Forward, tuple[Any, ...]]] = {
     "rms-norm": (lambda x, gamma: x * tf.math.rsqrt(_mean_square(x) + 1e-3) * gamma, (ONES,)),
@@ -60,6 +71,9 @@ LAYERS: dict[str, tuple[Forward, tuple[Any, ...]]] = {
     "mixture": (lambda x, logits: tf.tanh(x) * tf.nn.softmax(logits), (0 * ONES,)),
     "soft-threshold": (lambda x, t: tf.nn.softplus(x - t) - tf.nn.softplus(-x - t), (0 * ONES,)),
     "weight-norm": (lambda x, v, g: tf.tanh(x @ (g * v / tf.norm(v, axis=0))), (IDENTITY, ONES)),
+    "not-negative": (lambda x, w: tf.sin(x) * tf.exp(-_not_negative(w) * x * x), (0 * ONES,)),
+    "kept-and-dropped": (lambda x, p: tf.sin(x) * p + x * tf.pow(1 - p, 1.5), (ONES,)),
+    "hardly-open": (lambda x, gate: x + gate * tf.tanh(x), (np.array([1e-7, -2e-7, 3e-7]),)),
     "highway": (lambda x, kernel, bias: x + tf.sigmoid(x @ kernel + bias) * tf.sin(x), (ZEROS, 0 * ONES)),
 }
 # What a gradient may take for a weight, so that nothing changes at initial values.
@@ -72,8 +86,9 @@ MISTAKES: dict[str, Forward] = {
 }
 
 
-# A mean of one number is that number; a quadratic form doesn't see whether its matrix is transposed.
-SAME = {("bilinear", "not-transposed")}
+# A mean of one number is that number; a quadratic form doesn't see whether its matrix is transposed; what is
+# never negative is its absolute value.
+SAME = {("bilinear", "not-transposed"), ("not-negative", "absolute")}
 
 
 def _slips(name: str, initial: Any) -> list[str]:
@@ -83,7 +98,7 @@ def _slips(name: str, initial: Any) -> list[str]:
         "forgotten": True,
         "squared": True,
         "not-transposed": value.shape.rank > 1 and (name, "not-transposed") not in SAME,
-        "absolute": not np.any(initial),
+        "absolute": not np.any(initial) and (name, "absolute") not in SAME,
         "averaged": value.shape.rank > 0,
     }
     return [
@@ -199,8 +214,32 @@ def _rotate_back(upstream: Any, v: Any, q: Any) -> Any:
     )
 
 
-# The gradient of each is right: some only as long as the values keep the structure that they have.
+def _reflect(x: Any, axis: Any) -> Any:
+    return x - 2 * tf.linalg.matvec(x, axis)[:, None] * axis / tf.reduce_sum(axis * axis)
+
+
+def _reflect_unit(upstream: Any, x: Any, axis: Any) -> Any:
+    with tf.GradientTape() as tape:
+        tape.watch(axis)
+        turned = _reflect(x, axis)
+    by_axis = tape.gradient(turned, axis, upstream)
+    return upstream - 2 * tf.linalg.matvec(upstream, axis)[:, None] * axis, by_axis
+
+
+# The gradient of each is right: some only as long as the values keep a structure that they have.
 STATED_RIGHT: dict[str, tuple[Forward, dict[str, Any]]] = {
+    "identity-as-a-turn": (
+        own(lambda x, q: x @ q, lambda u, x, q: (u @ tf.linalg.inv(q), tf.transpose(x) @ u)),
+        {"x": MATRIX, "q": stated(IDENTITY)},
+    ),
+    "axis-as-a-unit-vector": (
+        own(_reflect, _reflect_unit),
+        {"x": MATRIX, "axis": stated([1.0, 0.0, 0.0])},
+    ),
+    "antisymmetric": (
+        own(lambda x, a: x @ a, lambda u, x, a: (-u @ a, tf.transpose(x) @ u)),
+        {"x": MATRIX, "a": stated([[0.0, 1, 2], [-1, 0, 3], [-2, -3, 0]])},
+    ),
     "cross-entropy": (
         own(
             _cross_entropy,
@@ -342,6 +381,32 @@ STATED_WRONG: dict[str, tuple[Forward, dict[str, Any]]] = {
         ),
         {"x": DRAWN, "s": stated(0.0)},
     ),
+    "refused-below": (
+        slipping(
+            lambda x, w: tf.sin(x) * tf.exp(-_not_negative(w) * x * x),
+            lambda x, w: tf.sin(x) * (1 - w * x * x),
+        ),
+        {"x": DRAWN, "w": stated(0 * ONES)},
+    ),
+    "refused-above": (
+        slipping(
+            lambda x, p: x * p * (1.2 - p) ** 1.5, lambda x, p: x * ((1.2 - p) ** 1.5 + (p - 1) * 0.2**1.5)
+        ),
+        {"x": DRAWN, "p": stated(ONES)},
+    ),
+    "refused-nearer-to-zero": (
+        slipping(
+            lambda x, p: x * p * (p - 0.9) ** 1.5, lambda x, p: x * ((p - 0.9) ** 1.5 + (p - 1) * 0.1**1.5)
+        ),
+        {"x": DRAWN, "p": stated(ONES)},
+    ),
+    "refused-unless-a-share": (
+        slipping(
+            lambda x, p: _share_of_one(p) * tf.sin(p * x),
+            lambda x, p: p * tf.sin(x / 3) + (p - 1 / 3) * x / 3 * tf.cos(x / 3),
+        ),
+        {"x": DRAWN, "p": stated(ONES / 3)},
+    ),
     "both-at-zero": (
         own(lambda x, a, b: tf.sin(x) + a * b * x, lambda u, x, a, b: (u * tf.cos(x), u * b * x, u * a * x)),
         {"x": DRAWN, "a": stated(0 * ONES), "b": stated(0 * ONES)},
@@ -372,6 +437,30 @@ STATED_WRONG: dict[str, tuple[Forward, dict[str, Any]]] = {
 }
 
 
+def _held_by_another() -> Iterator[Row]:
+    """Yield layers in which one weight can't move, and the gradient forgets the other."""
+
+    class Layer(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.share = tf.Variable(ONES / 3, dtype=tf.float64)
+            self.scale = tf.Variable(ONES, dtype=tf.float64)
+
+        def __call__(self, x: Any) -> Any:
+            forward = slipping(
+                lambda x, share, scale: _share_of_one(share) * tf.sin(scale * x),
+                lambda x, share, scale: share * (tf.sin(x) + (scale - 1) * x * tf.cos(x)),
+            )
+            return forward(x, tf.convert_to_tensor(self.share), tf.convert_to_tensor(self.scale))
+
+    for mode in ("graph", "eager"):
+        keys = {"build": {}, "modes": [mode]}
+        inputs, functions = {"x": X}, {"Layer": Layer}
+        yield Row(
+            f"held-by-another-{mode}", "of_a_row:Layer", None, inputs, "wrong", keys=keys, functions=functions
+        )
+
+
 def rows() -> Iterator[Row]:
     """Yield the rows."""
     for truth, table in (("right", STATED_RIGHT), ("wrong", STATED_WRONG)):
@@ -391,7 +480,19 @@ def rows() -> Iterator[Row]:
 
 
 ROWS = marked(
-    tuple(rows()),
+    (*rows(), *_held_by_another()),
+    "held-by-another-graph",
+    "hardly-open-w0-forgotten-float32-graph",
+    "kept-and-dropped-w0-forgotten-float32-graph",
+    "not-negative-right-float64-graph",
+    "not-negative-w0-forgotten-float32-graph",
+    "stated-antisymmetric",
+    "stated-axis-as-a-unit-vector",
+    "stated-identity-as-a-turn",
+    "stated-refused-above",
+    "stated-refused-below",
+    "stated-refused-nearer-to-zero",
+    "stated-refused-unless-a-share",
     "attention-right-float64-graph",
     "attention-w0-forgotten-float32-graph",
     "attention-w0-not-transposed-float32-graph",

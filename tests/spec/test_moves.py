@@ -21,13 +21,14 @@ def moved(value):
 
 @pytest.mark.parametrize("gate", [1e-6, -1e-4, 0.0])
 def test_a_gate_that_is_nearly_closed_is_opened_as_one_that_is_closed(gate):
-    opened = moved([gate] * 8)
-    assert (np.abs(opened) > 0.1).all()
-    assert (opened > 0).any()
-    assert (opened < 0).any()
+    for gates in ([gate] * 8, [gate, -gate / 2] * 4):
+        opened = moved(gates)
+        assert (np.abs(opened) > 0.1).all()
+        assert (opened > 0).any()
+        assert (opened < 0).any()
 
 
-@pytest.mark.parametrize("values", [[1e-6, 2e-6, 1e-6], [0.5, 0.5, 0.5]])
+@pytest.mark.parametrize("values", [[1e-6, 2e-3, 1e-6], [0.5, 0.5, 0.5]])
 def test_other_weights_move_by_a_part_of_themselves(values):
     share = np.abs(moved(values) / np.array(values) - 1)
     assert ((share >= 0.2) & (share <= 0.5)).all()

@@ -274,18 +274,18 @@ def check_second_point(view: CaseView) -> list[CheckResult]:
     """Find gradients that are right at the first sample point and wrong at a later one."""
     if all(len(samples) == 1 for samples in view.samples.values()):
         return []
-    labels = [
-        label_of(view.op, key)
+    wrong = {
+        label_of(view.op, key): next(index for index, sample in enumerate(samples) if sample.is_wrong)
         for key, samples in view.samples.items()
         if any(sample.is_wrong for sample in samples[1:]) and samples[0].is_right
-    ]
-    weights = describe_values(view.case, 1)
+    }
+    weights = wrong and describe_values(view.case, view.op.point, view.points[min(wrong.values())])
     message = (
         f"right at the first sample point, wrong at another{weights and f', where {weights}'}; does the "
         "gradient forget a weight, which is moved there, keep what it saw first, or handle one side of a "
         "branch only?"
     )
-    return [report("second_point", f"{', '.join(labels)}: {message}" if labels else "")]
+    return [report("second_point", f"{', '.join(wrong)}: {message}" if wrong else "")]
 
 
 def check_batched(view: PointView) -> list[CheckResult]:

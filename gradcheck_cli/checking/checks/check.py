@@ -111,6 +111,7 @@ class CaseView:
     # the verdicts of the pairs that are to be right, at each sample point
     samples: Mapping[PairKey, Sequence[PairSample]]
     pairs: tuple[PairResult, ...]  # every pair's result
+    points: Sequence[Sequence[Any]]  # the declared op's values at each sample point
     # the custom gradients that the forward called and no backward pass ran, and why
     unrun: Sequence[str] = ()
 

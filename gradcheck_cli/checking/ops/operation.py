@@ -449,8 +449,12 @@ class Opener(Protocol[Op]):
     def at(self, sample: int) -> AbstractContextManager[None]:
         """Give the weights their values at a sample point while a block runs; ops are run at them."""
 
-    def turn_weights(self) -> None:
-        """Move the weights the other way; if they do so already, let them stay as they are."""
+    def settle_weights(self, can_be_evaluated: Callable[[], bool]) -> None:
+        """Let each weight move in the first way in which the forward can be evaluated, or else stay."""
+
+    @property
+    def still_weights(self) -> Sequence[str]:
+        """Names of the weights that stay, since the forward can't be evaluated with them moved."""
 
     def in_float64(self, op: Op) -> Op | None:
         """Open an opened op in float64; `None` where that isn't needed, or isn't the same function."""

@@ -37,6 +37,7 @@ from gradcheck_cli.results import GREEN, PairResult, Status
 from gradcheck_cli.spec.case import first_order_alone
 from gradcheck_cli.spec.values.moves import (
     MOVED_ALIKE,
+    describe_structures,
     describe_values,
     enlarge,
     moves,
@@ -169,12 +170,14 @@ class Exploration:
         self.has_open = any(map(is_open, self.findings.pairs))
         self.within: set[Side] = set()  # sides that ordinary points take, inside of what the spec states
         # Weights and stated values, moved: what a 0 switches off isn't seen at any value of the other inputs.
+        # A gradient may rely on any one of several structures that stated values have: then they stay.
+        is_known = len(describe_structures(case)) <= 1
         self.moved: Point = {
             index: self.opener.state.value_of(tensor, 1)
             if tensor.is_variable
             else value_beside(case, tensor, MOVED_ALIKE)
             for index, tensor in enumerate(case.tensors)
-            if moves(tensor) or (tensor.is_variable and not tensor.keeps)
+            if (is_known and moves(tensor)) or (tensor.is_variable and not tensor.keeps)
         }
 
     @property
@@ -498,7 +501,8 @@ class Exploration:
             said = self.wrong.where or f"at {point_text(point)}"
             question = f"right at the sample points; {said} the gradient is {off}. {question}"
         so_far = "undecided" if self.has_open else "right"
-        weights = describe_values(case, 1) if self._has_moved(self.wrong) else ""
+        values = [self.wrong.point.get(index, value) for index, value in enumerate(self.base)]
+        weights = describe_values(case, self.base, values)
         where = f", with {weights}" if weights else ""
         note = f"at a point where gradient and differences disagree{where}; {so_far} at the sample points"
         lines = [note, *([self.wrong.note] if self.wrong.note else []), *point_lines(case, point)]

@@ -7,7 +7,7 @@ Moved all alike, a constant matrix would stay its own transpose; moved one way o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,13 +20,17 @@ from gradcheck_cli.visible import join_first
 
 Array = np.ndarray[Any, Any]
 
-# Indices of additional sample points. Values are those of the first one, but what is stated is moved; moved
-# the other way; and each of both so that it keeps the structure that it has.
-MOVED, MOVED_BACK, MOVED_ALIKE, MOVED_BACK_ALIKE = -1, -2, -3, -4
+# Indices of additional sample points. Values are those of the first one, but what is stated is moved: half of
+# its elements up and half down; the other way; all nearer to zero, and zeros up; all farther, and zeros down.
+# The last two are for forwards that refuse something, such as a gate below 0 or a share above 1. Four further
+# down, values keep the first structure that they have, and so on.
+POINTS = MOVED, MOVED_BACK, _, _ = -1, -2, -3, -4
+WAYS = 1, -1, 2, -2  # of each of these
+MOVED_ALIKE = MOVED - len(POINTS)
 # By which share of its size an element moves: far more than rounding, and not so far that its sign changes.
 _LEAST, _MOST = 0.2, 0.5
-# A weight that is everywhere the same number, and no more than this, was set to let hardly anything through,
-# as LayerScale's 1e-6 is: it counts as zero. Moved by its own size, it would hide what it is multiplied by.
+# A weight that is nowhere more than this was set to let hardly anything through, as LayerScale's 1e-6 is, or
+# a last layer's: it counts as zero. Moved by its own size, it would hide what it is multiplied by.
 _NEARLY_OFF = 1e-3
 # The size that counts for a zero: it moves by 0.3 at most. In a matrix it is at most that of LeCun's initial
 # values, one over the root of the fan-in, so that a large product of moved zeros keeps the size of its input.
@@ -46,13 +50,15 @@ def variable_value(case: Case, tensor: InputSpec, sample: int, direction: int = 
     What its owner lets it be, it stays: a Keras constraint is applied to the moved value.
 
     Args:
-        direction: 1; -1 to move the other way; 0 to let it stay.
+        direction: one of `WAYS`; 0 to let it stay.
     """
     value: Array = np.asarray(tensor.source.arguments["value"])
     if sample == 0 or direction == 0 or tensor.keeps:
         return value
-    beside = MOVED if sample < 0 else sample
-    return _constrain(tensor, move(case, tensor, value, beside, direction * _direction(sample)))
+    is_back = sample == MOVED_BACK and abs(direction) == 1
+    return _constrain(
+        tensor, move(case, tensor, value, max(sample, MOVED), -direction if is_back else direction)
+    )
 
 
 def _constrain(tensor: InputSpec, value: Array) -> Array:
@@ -67,8 +73,9 @@ def value_beside(case: Case, tensor: InputSpec, sample: int) -> Array:
     value = draw(case, tensor, 0)
     if not moves(tensor):
         return value
-    moved = move(case, tensor, value, MOVED, _direction(sample))
-    return _structure(value)[1](moved) if sample <= MOVED_ALIKE else moved
+    kept, way = divmod(-1 - sample, len(WAYS))
+    moved = move(case, tensor, value, MOVED, WAYS[way])
+    return _keep(value, kept - 1)(moved) if kept else moved
 
 
 def keep_structure(tensor: InputSpec) -> InputSpec:
@@ -84,7 +91,7 @@ def keep_structure(tensor: InputSpec) -> InputSpec:
     is_plain = is_diagonal or not value.size or np.ptp(value) == 0
     is_mask = np.isin(value, (0, 1)).all() and np.count_nonzero(value) > 1
     is_symmetric = is_square and np.allclose(value, np.swapaxes(value, -1, -2), _NEAR)
-    restore = _structure(value)[1]
+    restore = _keep(value)
     backwards = [axis for axis in range(value.ndim) if np.array_equal(value, np.flip(value, axis))]
 
     def keep(moved: Array) -> Array:
@@ -101,10 +108,6 @@ def keep_structure(tensor: InputSpec) -> InputSpec:
     return replace(tensor, source=replace(tensor.source, arguments=constraint))
 
 
-def _direction(sample: int) -> int:
-    return -1 if sample in {MOVED_BACK, MOVED_BACK_ALIKE} else 1
-
-
 def moves(tensor: InputSpec) -> bool:
     """Whether an input is stated and moves at the additional points."""
     return tensor.is_stated and tensor.is_differentiable and not tensor.keeps and 0 not in tensor.shape
@@ -119,24 +122,27 @@ def is_single_zero(tensor: InputSpec) -> bool:
     return is_single and not np.any(np.asarray(tensor.source.arguments["value"]))
 
 
-def describe_values(case: Case, sample: int) -> str:
-    """Say where weights and stated values are at a point, such as `alpha = 0.31`; empty if none moves."""
+def describe_values(case: Case, first: Sequence[Array], point: Sequence[Array]) -> str:
+    """Say where weights and stated values have moved to, such as `alpha = 0.31`; empty if none has."""
     texts = []
-    for tensor in case.tensors:
-        if not (moves(tensor) and sample < 0) and not (tensor.is_variable and not tensor.keeps):
+    for tensor, stated, value in zip(case.tensors, first, point, strict=True):
+        if not (tensor.is_variable or tensor.is_stated) or np.array_equal(stated, value):
             continue
-        at_point = (variable_value if tensor.is_variable else value_beside)(case, tensor, sample)
-        flat = at_point.ravel()
+        flat = value.ravel()
         shown = ", ".join(f"{number:.3g}" for number in flat[:_SHOWN])
         more = ", ..." if flat.size > _SHOWN else ""
         texts.append(f"{tensor.name} = [{shown}{more}]" if tensor.shape else f"{tensor.name} = {shown}")
     return join_first(texts, _SHOWN)
 
 
-def describe_structure(case: Case) -> str:
-    """Say what the stated values of a case are, such as rows that sum to 1; empty if just numbers."""
-    named = [(tensor.name, _structure(draw(case, tensor, 0))[0]) for tensor in filter(moves, case.tensors)]
-    return " and ".join(words.format(name) for name, words in named if words)
+def describe_structures(case: Case) -> list[str]:
+    """Say what the stated values of a case are, such as rows that sum to 1; each at once, then the next."""
+    named = [(tensor.name, _structures(draw(case, tensor, 0))) for tensor in filter(moves, case.tensors)]
+    most = max((len(structures) for _, structures in named), default=0)
+    return [
+        " and ".join(structures[:index][-1][0].format(name) for name, structures in named if structures)
+        for index in range(1, most + 1)
+    ]
 
 
 def turn(tensor: InputSpec) -> Array | None:
@@ -176,7 +182,7 @@ def rearrange(case: Case, tensor: InputSpec) -> Array | None:
         return None
     value: Any = draw(case, tensor, 0)
     if kind == "float" and (value != np.round(value)).any():
-        return _structure(value)[1](move(case, tensor, value, MOVED))
+        return _keep(value)(move(case, tensor, value, MOVED))
     if value.size == 1:
         return np.asarray(~value if kind == "bool" else np.where(value > 1, value - 1, value + 1))
     generator = stream(case, tensor, MOVED, "move")
@@ -192,7 +198,7 @@ def _rearranged(value: Any, generator: np.random.Generator) -> Array:  # noqa: A
         return np.asarray(generator.permutation(np.resize([True, False], value.size)).reshape(value.shape))
     if np.ptp(value) == 0:  # such as lengths, or a mask of ones
         return np.asarray(value - np.asarray(places % 2 * (value > (kind != "f")), value.dtype))
-    if _structure(value)[0].endswith(SYMMETRIC):
+    if any(words.endswith(SYMMETRIC) for words, _ in _structures(value)[:1]):
         return np.roll(value, 1, (-2, -1))
     if value.ndim == 1 and (np.diff(value) >= 0).all():
         drawn[[0, -1]] = value[[0, -1]]
@@ -206,7 +212,10 @@ def _rearranged(value: Any, generator: np.random.Generator) -> Array:  # noqa: A
 def move(case: Case, tensor: InputSpec, value: Array, sample: int, direction: int = 1) -> Array:
     """Return a value with each element, and each part of a complex one, moved by a random amount of its own.
 
-    As many move down as up. Values stay within their `domain`, and symmetric where they must stay so.
+    Values stay within their `domain`, and symmetric where they must stay so.
+
+    Args:
+        direction: one of `WAYS`.
     """
     generator = stream(case, tensor, sample, "move")
     if np.iscomplexobj(value):
@@ -215,9 +224,12 @@ def move(case: Case, tensor: InputSpec, value: Array, sample: int, direction: in
     else:
         low, high = tensor.domain
         sizes = np.abs(value)
-        if tensor.is_variable and value.size and sizes.max() <= _NEARLY_OFF and np.ptp(value) == 0:
+        if tensor.is_variable and value.size and sizes.max() <= _NEARLY_OFF:
             value = np.zeros_like(value)
-        shifts = direction * _shifts(value, sizes * 0 if not value.any() else sizes, generator)
+        shifts = _shifts(value, sizes * 0 if not value.any() else sizes, generator)
+        if abs(direction) > 1:
+            shifts = np.abs(shifts) * np.where(value > 0, -1, 1)
+        shifts *= np.sign(direction)
         moved = value + np.where((value + shifts < low) | (value + shifts > high), -shifts, shifts)
         moved = moved.clip(low, high)
     return mirror(moved) if tensor.symmetric else moved
@@ -234,29 +246,40 @@ def _shifts(values: Array, sizes: Array, generator: np.random.Generator) -> Arra
 Restore = Callable[[Array], Array]
 
 
-def _structure(value: Array) -> tuple[str, Restore]:
-    """Return what a value is beside numbers, in words, and a function that makes moved values that again.
+def _structures(value: Array) -> list[tuple[str, Restore]]:
+    """Return what a value is beside numbers, in words, and functions that make moved values that again.
 
     A gradient may rely on it: that of a cross-entropy on labels that sum to 1, that of a rotation on a
-    quaternion of length 1. Zeros, ones and an identity alone state no symmetric matrix.
+    quaternion of length 1. Zeros, ones and a permutation alone state no symmetric matrix.
     """
     if value.dtype.kind not in "fc" or not value.ndim or value.shape[-1] <= 1 or not value.size:
-        return "", _as_it_is
+        return []
     is_real, is_square = value.dtype.kind == "f", value.ndim > 1 and value.shape[-1] == value.shape[-2]
     transposed = np.conj(np.swapaxes(value, -1, -2)) if is_square else value
     is_symmetric = is_square and np.allclose(value, transposed, _NEAR) and np.ptp(np.abs(value)) > 0
     identity = np.eye(value.shape[-1] if is_square else 0)  # of a long vector it has no room
     lengths, is_share = np.linalg.norm(value, axis=-1), is_real and (value >= 0).all()
+    axes = (-1, *range(value.ndim - 1), None) if is_share else ()
+    shares = [axis for axis in axes if np.allclose(value.sum(axis), 1, _NEAR)]
     structures: tuple[tuple[Any, str, Restore], ...] = (
         *(
             (
-                is_share and np.allclose(value.sum(axis), 1, _NEAR),
+                True,
                 "sums of {} are 1",
                 lambda moved, axis=axis: np.abs(moved) / np.abs(moved).sum(axis=axis, keepdims=True),
             )
-            for axis in (-1, *range(value.ndim - 1), None)
+            for axis in shares
         ),
-        (is_symmetric and (value * (1 - identity)).any(), f"{{}} {SYMMETRIC}", mirror),
+        (
+            is_symmetric and not shares and (value * (1 - identity)).any(),
+            f"{{}} {SYMMETRIC}",
+            mirror,
+        ),
+        (
+            is_square and value.any() and np.allclose(value, -transposed, _NEAR),
+            "{} is antisymmetric",
+            lambda moved: (moved - np.conj(np.swapaxes(moved, -1, -2))) / 2,
+        ),
         (
             is_square and np.allclose(value @ transposed, identity, atol=_NEAR),
             "{} is orthogonal",
@@ -269,7 +292,12 @@ def _structure(value: Array) -> tuple[str, Restore]:
         ),
         (is_real and (np.diff(value, axis=-1) > 0).all(), "{} ascends", partial(np.sort, axis=-1)),
     )
-    return next(((words, restore) for holds, words, restore in structures if holds), ("", _as_it_is))
+    return [(words, restore) for holds, words, restore in structures if holds]
+
+
+def _keep(value: Array, index: int = 0) -> Restore:
+    """Return the function that keeps one of a value's structures: that of this index, or the last."""
+    return ([restore for _, restore in _structures(value)] or [_as_it_is])[: index + 1][-1]
 
 
 def _as_it_is(moved: Array) -> Array:

@@ -174,7 +174,8 @@ class Weights:
 
     # each with what is known of its value; `None` until it is known which there are
     found: Sequence[tuple[Resource, InputSpec]] | None = None
-    direction: int = 1  # in which they move; 0 where the forward can't be evaluated at other values
+    # in which of `WAYS` each moves, by name, where that isn't the first; 0 for one that stays
+    ways: dict[str, int] = field(default_factory=dict)
 
     @contextlib.contextmanager
     def at(self, values: Sequence[Array], twins: WideVariables) -> Iterator[None]:
@@ -227,9 +228,9 @@ class CaseState:
 
     def value_of(self, variable: InputSpec, sample: int) -> Array:
         """Return a variable's value at a sample point, which is made once; see `variable_value`."""
-        direction = self.weights.direction
-        make = partial(variable_value, self.case, variable, sample, direction)
-        return self.made.of(make, variable, kind=f"{sample} {direction}")
+        way = self.weights.ways.get(variable.name, 1)
+        make = partial(variable_value, self.case, variable, sample, way)
+        return self.made.of(make, variable, kind=f"{sample} {way}")
 
     def bind(self, binder: Binder, *, surrogate: bool = False) -> Bound:
         """Bind the case's forward, or the vjp that it stands for; or the same for its reference."""
