@@ -271,6 +271,7 @@ class Exploration:
             for weights in (changed, *({index: value} for index, value in changed.items())):
                 if self.wrong or self.is_finite:
                     break
+                self.spent = 0  # a question has room of its own
                 with suppress(*ERRORS):
                     for candidate in self._look_with(weights, arguments, 1):
                         self.judge(candidate)
@@ -297,6 +298,7 @@ class Exploration:
             value = rearrange(case, tensor) if is_asked and self.wrong is None else None
             if value is None or all(map(self.is_of_tensorflow, own)):
                 continue
+            self.spent = 0
             if self.judge(Candidate({**point, index: value})):
                 self.wrong = self.wrong and replace(
                     self.wrong,

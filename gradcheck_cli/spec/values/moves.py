@@ -55,7 +55,7 @@ def variable_value(case: Case, tensor: InputSpec, sample: int, direction: int = 
     value: Array = np.asarray(tensor.source.arguments["value"])
     if sample == 0 or direction == 0 or tensor.keeps:
         return value
-    is_back = sample == MOVED_BACK and abs(direction) == 1
+    is_back = sample < 0 and (-1 - sample) % len(WAYS) == 1 and abs(direction) == 1  # `MOVED_BACK`, or alike
     return _constrain(
         tensor, move(case, tensor, value, max(sample, MOVED), -direction if is_back else direction)
     )
