@@ -54,7 +54,7 @@ FILES = {
     "losses/ops.py": OPS,
     "specs/cube.yaml": CUBE,
     "specs/soft_sign.yaml": SOFT_SIGN,
-    "pyproject.toml": "[project]\nname = 'losses'\nversion = '1'\n\n[tool.gradcheck]\nspecs = 'specs'\n",
+    "pyproject.toml": "[project]\nname = 'losses'\nversion = '1'\n\n[tool.gradcheck]\nspecs = 'specs'\ncov = ['losses']\n",
 }
 
 
@@ -147,7 +147,8 @@ def test_a_sign_error_is_found_and_shown_at_its_line(repository):
     repository.change("losses/ops.py", "return upstream / tf.square", "return -upstream / tf.square")
     result = repository.gate()
     assert result.code == 1
-    (annotation,) = result.annotations
+    annotation, uncovered = result.annotations
+    assert "losses.ops:soft_sign: not covered: dy/dx of soft_sign ran it, and is mismatched" in uncovered
     assert annotation.startswith(
         "::error file=losses/ops.py,line=17,"
         "title=gradcheck%3A soft_sign%3A dy/dx mismatched%3A 6 of 36 elements (GC101)::"

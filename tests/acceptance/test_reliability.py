@@ -71,7 +71,7 @@ def gradient_of_its_own(x):
 def slow(x):
     def wait(value):
         import time
-        time.sleep(0.1)
+        time.sleep(0.02)
         return value
     return tf.py_function(wait, [x], tf.float64) * 0 + x * x
 """

@@ -113,8 +113,9 @@ def _check_values(array: NDArray[np.generic], dtype: str) -> None:
             )
     if kind in ("float", "complex"):
         for component in (array.real, array.imag) if array.dtype.kind == "c" else (array,):
-            size = np.abs(component.astype(np.float64, copy=False))
-            if np.any(np.isfinite(size) & (size > LARGEST_FLOATS[dtype])):
+            finite = np.isfinite(component)  # no copy of an array that may hardly fit
+            least, most = component.min(where=finite, initial=0), component.max(where=finite, initial=0)
+            if max(-float(least), float(most)) > LARGEST_FLOATS[dtype]:
                 raise ArrayError(
                     f"must hold values of at most {LARGEST_FLOATS[dtype]:.6g} in size for dtype {dtype}"
                 )
