@@ -54,7 +54,8 @@ FILES = {
     "losses/ops.py": OPS,
     "specs/cube.yaml": CUBE,
     "specs/soft_sign.yaml": SOFT_SIGN,
-    "pyproject.toml": "[project]\nname = 'losses'\nversion = '1'\n\n[tool.gradcheck]\nspecs = 'specs'\ncov = ['losses']\n",
+    "pyproject.toml": "[project]\nname = 'losses'\nversion = '1'\n\n[tool.gradcheck]\n"
+    "specs = 'specs'\ncov = ['losses']\n",
 }
 
 

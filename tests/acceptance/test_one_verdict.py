@@ -111,7 +111,7 @@ def _hold_show(done, case, pair):
         assert pair.mismatch == "form" or case.error is not None, (case.op, done.err)
         return
     (shown,) = [one for one in lines_of(done) if one["dtype"] == case.dtype]
-    if pair.status is Status.SKIPPED:
+    if pair.status is Status.SKIPPED or pair.cause.point:  # a chosen point, which `show` takes as `--point`
         return
     assert shown["status"] == str(pair.status), (case.op, pair.label)
     words = set(str(shown["verdict"]).replace("'", " ").replace("[", " ").replace("]", " ").split())
