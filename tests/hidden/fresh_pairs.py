@@ -172,7 +172,7 @@ def _written(kind: str, start: int, table: Mapping[str, Any]) -> dict[str, Writt
     rows = [
         Written(
             kind,
-            name.replace(" ", "-").replace(",", ""),
+            f"fresh-{name.replace(' ', '-').replace(',', '')}",
             scaled(when(condition), *BASES[index % len(BASES)]),
             {"x": {"shape": list(shape), **keys}},
         )
