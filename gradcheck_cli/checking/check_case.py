@@ -58,6 +58,7 @@ from gradcheck_cli.spec.values.moves import (
     describe_values,
     is_single_zero,
     moves,
+    point_like,
 )
 from gradcheck_cli.spec.values.points import describe_point, point_lines
 from gradcheck_cli.spec.words import CHECKS
@@ -128,7 +129,7 @@ def _look_beside(examined: Examined, below: FirstOrder) -> Beside | None:
     others = {} if is_moving else dict.fromkeys(rules.keys() - zero, PairRule("*", expect="skip"))
     moved = None
     structures = describe_structures(case)
-    kept = [*range(POINTS[-1] - len(POINTS) * len(structures), POINTS[-1])][::-1]
+    kept = range(POINTS[-1] - 1, POINTS[-1] - 1 - len(POINTS) * len(structures), -1)
     for point in (*POINTS, *kept):  # a forward may refuse whatever hasn't the structure
         if moved is None or (point == MOVED_BACK and has_zero_weight and not moved.is_wrong):
             moved = _look_at(point, examined, below, {**rules, **others}) or moved
@@ -140,7 +141,7 @@ def _look_beside(examined: Examined, below: FirstOrder) -> Beside | None:
         is_as_precise = sample.differencing.dtype == examined.samples[key][0].differencing.dtype
         if sample.is_right and is_as_precise and not sample.numeric_is_zero:
             right[key] = replace(sample, remark=RIGHT_BESIDE)
-    alike, point = [], -1 - (-1 - moved.asked.compared_at) % len(POINTS)
+    alike, point = [], point_like(moved.asked.compared_at)
     for words in structures if moved.is_wrong else ():
         point -= len(POINTS)
         at_point = _look_at(point, examined, below, rules)

@@ -178,7 +178,7 @@ def test_what_probes_of_many_pairs_may_have_missed_is_said_once(passed):
         for index in range(9)
     ]
     of_many = replace(passed, pairs=tuple(pairs))
-    said = "  at most miss probability 8.0e-02 for 1 % in one element, for dy/dw8; -v says\n    each\n"
+    said = "  miss probability at most 8.0e-02 for 1 % in one element (dy/dw8); -v says each\n"
     assert text_of(of_many).count("miss probability") == 1
     assert said in text_of(of_many)
     assert text_of(of_many, verbose=True).count("miss probability") == 9

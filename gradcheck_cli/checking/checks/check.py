@@ -298,7 +298,6 @@ class OutputVjp:
     # indices of the inputs for which some upstream's gradient was seen to be well above underflow
     resolved: set[int] = field(default_factory=set)
     _typical: dict[int, float] = field(default_factory=dict)
-    _last: tuple[Float, dict[int, Float]] | None = None  # an upstream and its gradients
     _with_base: tuple[Flow, dict[int, Float]] | None = None
     _moved: list[dict[int, Float]] = field(default_factory=list)  # what was measured of rounding last
 
@@ -391,14 +390,8 @@ class OutputVjp:
             yield from self._batched[check]
             return
         for upstream in self._upstreams(check):
-            may_be_known = check not in ("first", "repeat")
-            if may_be_known and np.array_equal(upstream, self.base):
-                yield self.first
-                continue
-            if not (may_be_known and self._last and np.array_equal(upstream, self._last[0])):
-                self._last = None
-                self._last = (upstream, self.pull(upstream))
-            yield self._last[1]
+            is_known = check not in ("first", "repeat") and np.array_equal(upstream, self.base)
+            yield self.first if is_known else self.pull(upstream)
 
     def pull_narrowed(self, draw: int) -> list[dict[int, Float]]:
         """Pull a random upstream back, and what narrower formats keep of it."""

@@ -238,7 +238,7 @@ class Exploration:
         for points in batches:
             count, before = max(map(len, points.values()), default=0), clock.now()
             self.is_finite = not count
-            for constants in (self.moved, {}):
+            for constants in (self.moved, {}) if self.moved else ({},):
                 if not self.is_finite:
                     with suppress(*ERRORS):
                         candidates += self._look_with(constants, points, count)

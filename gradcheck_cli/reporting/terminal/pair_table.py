@@ -77,7 +77,8 @@ def pair_lines(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
         lines += [*_with_note(row, note, width), *_details(pair, message, width, verbose=verbose)]
     if is_said_once:
         weakest = max(filter(_power, case.pairs), key=lambda pair: pair.judged_by.miss_probability or 0.0)
-        lines += layout.wrap(f"at most {_power(weakest)}, for {weakest.label}; -v says each", width, INDENT)
+        text = f"{_power(weakest, 'at most ')} ({weakest.label}); -v says each"
+        lines += layout.wrap(text, width, INDENT)
     return lines
 
 
@@ -150,12 +151,12 @@ def _note(pair: PairResult) -> str:
     return ", ".join(notes)
 
 
-def _power(pair: PairResult) -> str:
+def _power(pair: PairResult, at_most: str = "") -> str:
     """Say with which probability probes miss an error of which size, if the pair was probed."""
     if pair.judged_by.miss_probability is None or pair.judged_by.miss_size is None:
         return ""
     size = f"{100 * pair.judged_by.miss_size:g} %"
-    return f"miss probability {pair.judged_by.miss_probability:.1e} for {size} in one element"
+    return f"miss probability {at_most}{pair.judged_by.miss_probability:.1e} for {size} in one element"
 
 
 def _details(pair: PairResult, message: str, width: int, *, verbose: bool) -> list[Text]:

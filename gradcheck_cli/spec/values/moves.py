@@ -24,7 +24,8 @@ Array = np.ndarray[Any, Any]
 # its elements up and half down; the other way; all nearer to zero, and zeros up; all farther, and zeros down.
 # The last two are for forwards that refuse something, such as a gate below 0 or a share above 1. Four further
 # down, values keep the first structure that they have, and so on.
-POINTS = MOVED, MOVED_BACK, _, _ = -1, -2, -3, -4
+MOVED, MOVED_BACK = -1, -2
+POINTS = (MOVED, MOVED_BACK, -3, -4)
 WAYS = 1, -1, 2, -2  # of each of these
 MOVED_ALIKE = MOVED - len(POINTS)
 # By which share of its size an element moves: far more than rounding, and not so far that its sign changes.
@@ -44,6 +45,11 @@ _TRIES = 8  # draws, of which one is another value
 _NEAR = 1e-6  # how exactly a stated structure holds: values are often written with seven digits
 
 
+def point_like(sample: int) -> int:
+    """Return which of `POINTS` moves values as an additional point does that keeps a structure as well."""
+    return POINTS[(-1 - sample) % len(POINTS)]
+
+
 def variable_value(case: Case, tensor: InputSpec, sample: int, direction: int = 1) -> Array:
     """Return a variable's value at a sample point: its own at the first one, and moved at every other.
 
@@ -55,7 +61,7 @@ def variable_value(case: Case, tensor: InputSpec, sample: int, direction: int = 
     value: Array = np.asarray(tensor.source.arguments["value"])
     if sample == 0 or direction == 0 or tensor.keeps:
         return value
-    is_back = sample < 0 and (-1 - sample) % len(WAYS) == 1 and abs(direction) == 1  # `MOVED_BACK`, or alike
+    is_back = sample < 0 and point_like(sample) == MOVED_BACK and abs(direction) == 1
     return _constrain(
         tensor, move(case, tensor, value, max(sample, MOVED), -direction if is_back else direction)
     )
