@@ -58,7 +58,6 @@ _SUSPICIOUS = 3e-5  # the least relative disagreement of gradient and difference
 _USUAL = 30.0  # times their disagreement at most points, where all is right
 _JUDGED = 10**9  # where the indices of judged points start
 _SPECIALS = 64  # values, the general ones first
-_MANY = 64  # points of a call: of fewer, each has so many elements that any usual step meets kinks
 _NEARER = 24  # points that are judged to find one nearer to the sample point
 _NAMED = 3  # weights in a question
 _HALVINGS = 10  # of the distance that is left then, to 1 per mille of it
@@ -329,14 +328,14 @@ class Exploration:
             self.within |= looked.sides(self.mixed.are_ordinary(vectors))
         if not self.may_compare:
             return []
-        free, is_large = self.mixed.differenced, self.field.most < _MANY
+        free = self.mixed.differenced
         fixed = {
             part.index: np.broadcast_to(self.base[part.index], (count, *part.info.shape))
             for part in free.parts
             if part.is_constant
         }
         whole = replace(looked, points={**fixed, **points, **rounded})
-        seen = suspect(self.differenced, whole, free, self.generator, is_large=is_large)
+        seen = suspect(self.differenced, whole, free, self.generator)
         usual = float(np.median(seen.disagreement)) if count > 1 else 0.0  # of one point nothing is usual
         threshold = max(_SUSPICIOUS, min(_USUAL * usual, 0.1))
         self.largest = max(self.largest, float(seen.disagreement.max(initial=0.0)))

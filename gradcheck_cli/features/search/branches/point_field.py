@@ -46,6 +46,8 @@ STEP = 1e-5  # of a component's size, or of its spread if that is larger
 _ROUNDINGS = 16 * 2.0**-53
 _SCREENED = 2e-5  # of a one-sided difference, which is off by about a step: below what is suspicious
 FINER = 16.0  # the factor by which the shorter of two steps is smaller
+_SHORTER = 4  # how often it is shortened: 65,000 times in all, where differences have six digits left
+_OF_NOISE = 4.0  # times the disagreement at the shortest step, in proportion: noise is drawn anew for each step
 _DIRECTIONS = 4  # in which a function is looked at for kinks, half of them along tiny components alone
 _SMOOTH = 1.75  # the power of the step, between those of abs(x) ** 1.5 and of a smooth function
 _TINY_STEPS = 1e-12, 1e-17  # below the width of a guard in the forward, such as 1e-20 in a root
@@ -234,24 +236,24 @@ def suspect(
     looked: PointsSeen,
     free: FreeInputs,
     generator: np.random.Generator,
-    *,
-    is_large: bool = False,
 ) -> Suspicion:
     """Compare gradients with differences: where they disagree, again, from both sides.
 
-    Right gradients disagree where a kink is near: so this goes along other directions, and not as far.
+    Right gradients disagree where a kink is near: so this goes along other directions, and less and less far.
+    Of many elements some have kinks within any usual step. Where gradient and differences agree at a step so
+    short that the function looks smooth along it, they agree; between the slopes of both sides they agree at
+    the first of these steps alone, as shorter ones show the kinks of fewer elements. And what a shorter step
+    makes larger by as much is noise.
 
     Args:
         op: the op that is differenced.
         looked: upstreams and gradients at the points.
         free: the inputs that move.
         generator: draws the directions.
-        is_large: whether there are so many kinks that even the shorter step meets one. Then a third,
-            shorter still, counts as well where the function looks smooth along it.
     """
     vectors, ways = free.pack(looked.points), np.arange(len(looked.is_finite))
     seen = _compare(op, looked, free, STEP * _draw_moves(vectors, free, generator, ways))
-    for shorter in (FINER, FINER**2) if is_large else (FINER,):
+    for shorter in FINER ** np.arange(1, _SHORTER + 1):
         rows = np.flatnonzero((seen.disagreement > _SCREENED) | seen.is_spoilt)
         if not len(rows):
             break
@@ -259,7 +261,9 @@ def suspect(
         moves = STEP / shorter * _draw_moves(vectors, free, generator, ways)[rows]
         again = _compare(op, own, free, moves, from_both_sides=True)
         counted = np.where(again.is_bent & (shorter > FINER), np.inf, again.disagreement)
-        seen.disagreement[rows] = np.minimum(seen.disagreement[rows], counted)
+        # Along two directions errors differ by 16, too, by chance.
+        noise = _OF_NOISE * again.disagreement / shorter * (shorter > FINER)
+        seen.disagreement[rows] = np.minimum(seen.disagreement[rows] - noise, counted)
         seen.is_bent[rows] = again.is_bent
         seen.is_spoilt[rows] &= again.is_spoilt
         if again.is_spoilt.any():
