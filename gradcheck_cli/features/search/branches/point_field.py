@@ -47,7 +47,7 @@ _ROUNDINGS = 16 * 2.0**-53
 _SCREENED = 2e-5  # of a one-sided difference, which is off by about a step: below what is suspicious
 FINER = 16.0  # the factor by which the shorter of two steps is smaller
 _SHORTER = 4  # how often it is shortened: 65,000 times in all, where differences have six digits left
-_OF_NOISE = 4.0  # times the disagreement at the shortest step, in proportion: noise is drawn anew for each step
+_OF_NOISE = 4.0  # times the disagreement at the shortest step, in proportion: each step draws its noise
 _DIRECTIONS = 4  # in which a function is looked at for kinks, half of them along tiny components alone
 _SMOOTH = 1.75  # the power of the step, between those of abs(x) ** 1.5 and of a smooth function
 _TINY_STEPS = 1e-12, 1e-17  # below the width of a guard in the forward, such as 1e-20 in a root
@@ -261,7 +261,7 @@ def suspect(
         moves = STEP / shorter * _draw_moves(vectors, free, generator, ways)[rows]
         again = _compare(op, own, free, moves, from_both_sides=True)
         counted = np.where(again.is_bent & (shorter > FINER), np.inf, again.disagreement)
-        # Along two directions errors differ by 16, too, by chance.
+        # Not at the first shorter step: along another direction an error may be 16 times as large.
         noise = _OF_NOISE * again.disagreement / shorter * (shorter > FINER)
         seen.disagreement[rows] = np.minimum(seen.disagreement[rows] - noise, counted)
         seen.is_bent[rows] = again.is_bent
