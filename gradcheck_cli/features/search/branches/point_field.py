@@ -228,6 +228,7 @@ class Suspicion:
     disagreement: Array
     is_spoilt: Array  # (B,) whether a gradient isn't finite although the differences are
     is_bent: Array  # (B,) whether the slopes on both sides differ by more than those of a smooth function
+    noise: Array  # (B,) how much of a disagreement rounding of the outputs may hide
     slope: Array  # (B,) the size of the terms of u'Jv, for a direction v of length 1
 
 
@@ -260,10 +261,12 @@ def suspect(
         own = looked.take(rows)
         moves = STEP / shorter * _draw_moves(vectors, free, generator, ways)[rows]
         again = _compare(op, own, free, moves, from_both_sides=True)
-        counted = np.where(again.is_bent & (shorter > FINER), np.inf, again.disagreement)
-        # Not at the first shorter step: along another direction an error may be 16 times as large.
-        noise = _OF_NOISE * again.disagreement / shorter * (shorter > FINER)
-        seen.disagreement[rows] = np.minimum(seen.disagreement[rows] - noise, counted)
+        if shorter > FINER:  # along another direction, an error may be 16 times as large
+            seen.disagreement[rows] -= _OF_NOISE * again.disagreement / shorter
+            # The least of several disagreements would say less and less of a wrong gradient.
+            tells = ~again.is_bent & (again.noise <= _SCREENED) & (again.disagreement <= _SCREENED)
+            again.disagreement[~tells] = np.inf
+        seen.disagreement[rows] = np.minimum(seen.disagreement[rows], again.disagreement)
         seen.is_bent[rows] = again.is_bent
         seen.is_spoilt[rows] &= again.is_spoilt
         if again.is_spoilt.any():
@@ -319,6 +322,7 @@ def _compare(
             np.where(is_known & is_whole, np.nan_to_num(excess / (size + terms)), 0.0),
             is_known & ~is_whole,
             bend > _GROWS * size,
+            noise / (size + terms),
             (size + terms) / np.sqrt(np.einsum("ij,ij->i", distance, distance)),
         )
 
