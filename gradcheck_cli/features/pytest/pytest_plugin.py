@@ -8,7 +8,7 @@ of the package is loaded, and TensorFlow isn't either.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,8 @@ import pytest
 
 if TYPE_CHECKING:
     from gradcheck_cli.cli.options.gate_options import GateOptions
-    from gradcheck_cli.results import CaseResult, PairResult, Policy
+    from gradcheck_cli.reporting.exchange.findings import Finding
+    from gradcheck_cli.results import CaseResult
     from gradcheck_cli.running.local_workers import LocalWorkers
     from gradcheck_cli.spec.case import Case
 
@@ -234,23 +235,33 @@ class SpecItem(pytest.Item):
         """Pass, skip or fail according to the finding."""
         if not isinstance(self.parent, SpecCase):
             raise TypeError("parent: expected a SpecCase")
-        from gradcheck_cli.results import find_unchecked, judge_empty_pairs
+        from gradcheck_cli.reporting.exchange.findings import BAD, Outcome, findings_of_case
+        from gradcheck_cli.results import Status, find_unchecked, judge_empty_pairs
 
         # Whether another case's pair has elements, opening it has shown.
         selected = [item.parent.opened for item in self.session.items if isinstance(item.parent, SpecCase)]
         result = judge_empty_pairs(self.parent.check(), selected)
         self.user_properties += [("spec", result.spec), ("mode", result.mode), ("dtype", result.dtype)]
-        policy = self.parent.gate.policy
-        if self.name == WHOLE:
-            _judge_case(result, self.parent.labels, policy)
+        policy, is_whole = self.parent.gate.policy, self.name == WHOLE
+        # Of the case: what no other test judges, such as pairs that opening it hadn't shown.
+        found = [
+            finding
+            for finding in findings_of_case(result, policy, strict=policy.strict)
+            if (finding.name not in self.parent.labels if is_whole else finding.name == self.name)
+        ]
+        bad = [finding for finding in found if finding.outcome in BAD]
+        if bad or not (found or is_whole):
+            raise GradcheckFailure(_failure_text(result, bad))
+        if not is_whole and found[0].outcome is Outcome.SKIPPED:
+            pytest.skip(found[0].title)
+        if is_whole and result.status is Status.SKIPPED:
+            said = (*(check.message for check in result.checks), *(pair.note for pair in result.pairs))
+            reason = next(filter(None, said), "its spec says so")
             # In a run, too, what is for another version fails only where nothing else ran.
             is_part, in_all_modes = any(opened.pairs for opened in selected), self.parent.check_in_all_modes
-            _require_checked(result, lambda: find_unchecked(in_all_modes(), is_part=is_part), policy)
-            return
-        pair = next((pair for pair in result.pairs if pair.label == self.name), None)
-        if pair is None:
-            raise GradcheckFailure(_failure_text(result, ()))
-        _judge_pair(result, pair, policy)
+            if policy.strict or find_unchecked(in_all_modes(), is_part=is_part):
+                raise GradcheckFailure(f"nothing of this case was checked: {reason}")
+            pytest.skip(reason)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:  # noqa: ANN401 (pytest's own)
         """Return the text of `gradcheck run` instead of a traceback."""
@@ -268,62 +279,14 @@ class SpecItem(pytest.Item):
         )
 
 
-def _judge_pair(result: CaseResult, pair: PairResult, policy: Policy) -> None:
-    from gradcheck_cli.results import GREEN
-
-    if policy.counts(pair.status):
-        raise GradcheckFailure(_failure_text(result, (pair,)))
-    if pair.status not in GREEN:
-        pytest.skip(f"{pair.status}: {pair.note or pair.message or 'its spec says so'}")
-
-
-def _judge_case(result: CaseResult, labels: frozenset[str], policy: Policy) -> None:
-    """Judge what no other test does: the case's checks, and pairs that opening it hadn't shown."""
-    is_imprecise = policy.strict_precision and bool(result.warnings)
-    if result.error is not None or is_imprecise or any(policy.counts(own.status) for own in result.checks):
-        raise GradcheckFailure(_failure_text(result, ()))
-    new = tuple(pair for pair in result.pairs if pair.label not in labels and policy.counts(pair.status))
-    if new:
-        raise GradcheckFailure(_failure_text(result, new))
-
-
-def _require_checked(
-    result: CaseResult, unchecked: Callable[[], Collection[CaseResult]], policy: Policy
-) -> None:
-    """Skip a case of which nothing was checked in this mode; fail if nothing was in any."""
-    from gradcheck_cli.results import Status
-
-    if result.status is not Status.SKIPPED:
-        return
-    reasons = [check.message for check in result.checks if check.status is Status.SKIPPED]
-    reasons += [pair.note for pair in result.pairs]
-    reason = next(filter(None, reasons), "its spec says so")
-    if policy.strict or unchecked():
-        raise GradcheckFailure(f"nothing of this case was checked: {reason}")
-    pytest.skip(reason)
-
-
-def _failure_text(result: CaseResult, pairs: tuple[PairResult, ...]) -> str:
+def _failure_text(result: CaseResult, bad: Sequence[Finding]) -> str:
     """Return one line for pytest's summary, then the table of these pairs; checks go with the case itself."""
     from dataclasses import replace
 
     from gradcheck_cli.reporting.report_text import case_lines
     from gradcheck_cli.reporting.terminal.layout import plain
 
+    pairs = tuple(finding.pair for finding in bad if finding.pair is not None)
     shown = replace(result, pairs=pairs, checks=() if pairs else result.checks)
-    return "\n".join((_summary(result, pairs), plain(case_lines(shown, width=100))))
-
-
-def _summary(result: CaseResult, pairs: tuple[PairResult, ...]) -> str:
-    from gradcheck_cli.results import Status
-
-    if result.error is not None:
-        return f"{result.error.kind}: {result.error.message}"
-    reasons = [(str(pair.status), pair.note or pair.message) for pair in pairs] or [
-        *((str(check.status), f"{check.name}: {check.message}") for check in result.checks),
-        *(("precision", warning) for warning in result.warnings),
-    ]
-    for status, reason in reasons:
-        if status != Status.PASSED:
-            return f"{status}: {reason}" if reason else status
-    return str(result.status)
+    first = bad[0].headline if bad else str(result.status)
+    return f"{first}\n{plain(case_lines(shown, width=100))}"
