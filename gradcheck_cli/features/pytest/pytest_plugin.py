@@ -244,16 +244,16 @@ class SpecItem(pytest.Item):
         self.user_properties += [("spec", result.spec), ("mode", result.mode), ("dtype", result.dtype)]
         policy, is_whole = self.parent.gate.policy, self.name == WHOLE
         # Of the case: what no other test judges, such as pairs that opening it hadn't shown.
-        found = [
+        findings = [
             finding
             for finding in findings_of_case(result, policy, strict=policy.strict)
             if (finding.name not in self.parent.labels if is_whole else finding.name == self.name)
         ]
-        bad = [finding for finding in found if finding.outcome in BAD]
-        if bad or not (found or is_whole):
+        bad = [finding for finding in findings if finding.outcome in BAD]
+        if bad or not (findings or is_whole):
             raise GradcheckFailure(_failure_text(result, bad))
-        if not is_whole and found[0].outcome is Outcome.SKIPPED:
-            pytest.skip(found[0].title)
+        if not is_whole and findings[0].outcome is Outcome.SKIPPED:
+            pytest.skip(findings[0].title)
         if is_whole and result.status is Status.SKIPPED:
             said = (*(check.message for check in result.checks), *(pair.note for pair in result.pairs))
             reason = next(filter(None, said), "its spec says so")
