@@ -156,56 +156,47 @@ class SpecFile(pytest.File):
         ops: dict[str, list[tuple[Case, CaseResult]]] = {}
         for case, result in zip(cases, opened, strict=True):
             ops.setdefault(case.op, []).append((case, result))
-        for op, members in ops.items():
-            yield SpecOp.from_parent(self, name=op.translate(_BRACKETS), members=members, gate=gate)
+        for name, members in ops.items():
+            op = SpecOp.from_parent(self, name=name.translate(_BRACKETS))
+            op.members, op.gate = members, gate
+            yield op
 
 
 class SpecOp(pytest.Collector):
     """One op of a file."""
 
-    def __init__(
-        self,
-        *,
-        members: Sequence[tuple[Case, CaseResult]],
-        gate: GateOptions,
-        **rest: Any,  # noqa: ANN401 (pytest's own)
-    ) -> None:
-        super().__init__(**rest)
-        self._members, self._gate = members, gate
+    members: Sequence[tuple[Case, CaseResult]]  # its cases, each opened
+    gate: GateOptions
 
     def collect(self) -> Iterator[pytest.Collector]:
         """Name the cases, with mode and dtype where several have the same name."""
-        for case, result in self._members:
+        for case, opened in self.members:
             parts = [case.name]
             parts += [case.origin.variant] if case.origin.variant else []
             parts += [case.mode] if len(case.running.modes) > 1 else []
-            name = "-".join(parts).translate(_BRACKETS)
-            yield SpecCase.from_parent(self, name=name, case=case, opened=result, gate=self._gate)
+            node = SpecCase.from_parent(self, name="-".join(parts).translate(_BRACKETS))
+            node.case, node.opened, node.gate = case, opened, self.gate
+            node.extra_keyword_matches.update(case.origin.tags)
+            yield node
 
 
 class SpecCase(pytest.Collector):
     """One case; it has a test for each pair, and one for itself."""
 
-    def __init__(
-        self,
-        *,
-        case: Case,
-        opened: CaseResult,
-        gate: GateOptions,
-        **rest: Any,  # noqa: ANN401 (pytest's own)
-    ) -> None:
-        super().__init__(**rest)
-        self.case, self.gate = case, gate
-        self.labels = frozenset(pair.label for pair in opened.pairs)
-        self.opened = opened
-        for tag in case.origin.tags:
-            self.extra_keyword_matches.add(tag)
+    case: Case
+    opened: CaseResult
+    gate: GateOptions
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of the pairs that opening the case has shown."""
+        return [pair.label for pair in self.opened.pairs]
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Make a test for each pair that opening the case has shown, and for the case itself."""
+        """Make a test for each pair, and for the case itself."""
         has_groups = self.config.pluginmanager.hasplugin("xdist")
-        for label in [WHOLE, *[pair.label for pair in self.opened.pairs]]:
-            item = SpecItem.from_parent(self, name=label, case=self.case)
+        for label in [WHOLE, *self.labels]:
+            item = SpecItem.from_parent(self, name=label)
             if has_groups:  # with --dist loadgroup a case is checked in one process, and so only once
                 item.add_marker(pytest.mark.xdist_group(" ".join((self.case.spec, *self.case.key))))
             yield item
@@ -227,14 +218,10 @@ class SpecCase(pytest.Collector):
 class SpecItem(pytest.Item):
     """One pair, or the case itself."""
 
-    def __init__(self, *, case: Case, **rest: Any) -> None:  # noqa: ANN401 (pytest's own)
-        super().__init__(**rest)
-        self._case = case
+    parent: SpecCase
 
     def runtest(self) -> None:
         """Pass, skip or fail according to the finding."""
-        if not isinstance(self.parent, SpecCase):
-            raise TypeError("parent: expected a SpecCase")
         from gradcheck_cli.reporting.exchange.findings import BAD, Outcome, findings_of_case
         from gradcheck_cli.results import Status, find_unchecked, judge_empty_pairs
 
@@ -271,12 +258,9 @@ class SpecItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         """Return the spec's place, and the heading of a failure."""
-        line = int(self._case.spec.rpartition(":")[2])
-        return (
-            self.path,
-            line - 1,
-            f"{self._case.op} · {self.parent.name if self.parent else ''} · {self.name}",
-        )
+        case = self.parent.case
+        line = int(case.spec.rpartition(":")[2])
+        return self.path, line - 1, f"{case.op} · {self.parent.name} · {self.name}"
 
 
 def _failure_text(result: CaseResult, bad: Sequence[Finding]) -> str:
