@@ -254,9 +254,9 @@ def version_warning(tensorflow: str) -> str:
 
 
 class Bar:
-    """Shows the progress of a run; does nothing without a bar to draw."""
+    """Shows the progress of a run."""
 
-    def __init__(self, progress: Progress | None = None) -> None:
+    def __init__(self, progress: Progress) -> None:
         self._progress = progress
 
     def show_case(self, case: Case, share: float | None) -> None:
@@ -267,19 +267,16 @@ class Bar:
 
     def update(self, **changes: Any) -> None:  # noqa: ANN401 (of a task of rich's)
         """Change what it shows, such as `advance=1`."""
-        if self._progress is not None:
-            self._progress.update(self._progress.task_ids[0], **changes)
+        self._progress.update(self._progress.task_ids[0], **changes)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Hide the bar while results are printed; both may share one terminal."""
-        if self._progress is not None:
-            self._progress.stop()
+        self._progress.stop()
         try:
             yield
         finally:
-            if self._progress is not None:
-                self._progress.start()
+            self._progress.start()
 
 
 @contextmanager
@@ -289,9 +286,7 @@ def progress_bar(total: int, status: Callable[[], str] | None = None) -> Iterato
     Args:
         status: describes what runs, if that is more than the case that began last.
     """
-    if sys.stderr is None or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        yield Bar()
-        return
+    is_drawn = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -317,6 +312,7 @@ def progress_bar(total: int, status: Callable[[], str] | None = None) -> Iterato
         transient=True,
         redirect_stdout=False,  # the bar must not reprint results
         redirect_stderr=False,
+        disable=not is_drawn,
     )
     progress.add_task("starting TensorFlow", total=total)
     with progress:

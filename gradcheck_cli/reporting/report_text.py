@@ -7,6 +7,7 @@ tables say what was slow, what has changed, what wasn't checked; the summary is 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from rich.text import Text
 
@@ -16,9 +17,9 @@ from gradcheck_cli.gate import Change, side_counts
 from gradcheck_cli.reporting.codes import code_for, code_of
 from gradcheck_cli.reporting.exchange.findings import (
     BAD,
-    Finding,
     Outcome,
     findings_of,
+    group_alike,
     inputs_of,
     placed_name_of,
     search_summary,
@@ -269,19 +270,13 @@ def failed_lines(report: results.Report, width: int) -> list[Text]:
         return []
     lines = [Text("failed:", style="bold")]
     code_width = 2 + max(len(str(finding.code or "")) for finding in failed)
-    groups: dict[tuple[object, ...], list[Finding]] = {}
-    for finding in failed:  # what is skipped has one line for an op
-        is_skipped = finding.title.startswith(f"{finding.name} skipped")
-        op = "" if finding.case is None else finding.case.key[0]
-        key = (finding.code, op) if is_skipped else (id(finding),)
-        groups.setdefault(key, []).append(finding)
-    for finding, *others in list(groups.values())[:_MOST_FAILED]:
-        code = "" if finding.code is None else str(finding.code)
-        where = "" if finding.case is None else placed_name_of(finding.case)
-        line = Text("  ") + Text(
-            f"{code:{code_width}}", style="bold red" if finding.outcome is Outcome.FAILED else "bold yellow"
-        )
+    by_op = groupby(failed, lambda finding: finding.case and finding.case.key[0])
+    groups = [alike for _, of_op in by_op for alike in group_alike(list(of_op))]
+    for finding, *others in groups[:_MOST_FAILED]:
+        style = "bold red" if finding.outcome is Outcome.FAILED else "bold yellow"
         more = f" and {len(others):,} more" if others else ""
+        where = "" if finding.case is None else placed_name_of(finding.case)
+        line = Text("  ") + Text(str(finding.code or "").ljust(code_width), style=style)
         line += Text(layout.clean(f"{where} · {finding.name}{more}"))
         line.truncate(width, overflow="ellipsis")
         lines.append(line)

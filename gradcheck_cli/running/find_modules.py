@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 import importlib.util
 import pkgutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import lru_cache
 from importlib import machinery
 from pathlib import Path
 
@@ -19,43 +18,15 @@ LIMIT = 64 * MIB  # nobody writes a longer module
 def find(name: str, folders: Sequence[str]) -> machinery.ModuleSpec | None:
     """Find a module as a spec's code would, without importing it or its packages; `None` if there is none."""
     top, *rest = name.split(".")
-    spec = _find_in(folders, top)
+    spec = machinery.PathFinder.find_spec(top, folders)
     if spec is None:
         with suppress(ImportError, ValueError):  # ValueError: the script that runs has no spec
             spec = importlib.util.find_spec(top)  # for a top-level name, this imports nothing
     for submodule in rest:
-        if spec is None or spec.submodule_search_locations is None:
-            return None
-        spec = _find_in(spec.submodule_search_locations, submodule)
+        places = spec and spec.submodule_search_locations
+        # Under its last name: by the whole one, a folder without an __init__.py asks for its imported parent.
+        spec = machinery.PathFinder.find_spec(submodule, [*places]) if places else None
     return spec
-
-
-def _find_in(folders: Iterable[str], name: str) -> machinery.ModuleSpec | None:
-    """Find a module or package in folders; otherwise all folders of that name, as a namespace package.
-
-    Python's own finder for these requires their parent to be imported.
-    """
-    parts: list[str] = []
-    for folder in folders:
-        spec = _finder(folder).find_spec(name)
-        if spec is not None and spec.loader is not None:
-            return spec
-        parts += (spec and spec.submodule_search_locations) or ()
-    if not parts:
-        return None
-    namespace = machinery.ModuleSpec(name, None, is_package=True)
-    namespace.submodule_search_locations = parts
-    return namespace
-
-
-@lru_cache(maxsize=4096)
-def _finder(folder: str) -> machinery.FileFinder:
-    """Return what finds modules in a folder; it is kept, and with it the folder's content."""
-    return machinery.FileFinder(
-        folder,
-        (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
-        (machinery.SourceFileLoader, machinery.SOURCE_SUFFIXES),
-    )
 
 
 def file_of(spec: machinery.ModuleSpec | None) -> Path | None:

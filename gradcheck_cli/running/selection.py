@@ -281,6 +281,8 @@ def write_history(folder: Path, report: Report) -> None:
     broken = {finding.key[:3] for finding in report.baseline if finding.is_failure}
     now: dict[Key, Past] = {}
     for case in report.cases:
+        if not case.file or "\0" in case.file:  # of a report that is damaged
+            continue
         key = past_key(case)
         earlier = now.get(key, Past(case.op, *key[1:], spec=os.path.relpath(case.file, folder)))
         failed = earlier.failed or not report.is_fine(case) or case.key in broken

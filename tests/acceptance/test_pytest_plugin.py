@@ -8,10 +8,6 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from gradcheck_cli.features.pytest import pytest_plugin
-from gradcheck_cli.results import Policy, Status
-from tests.support.flat_results import make_case, make_pair
-
 pytestmark = pytest.mark.once
 
 pytest_plugins = ["pytester"]
@@ -190,7 +186,7 @@ def test_what_is_skipped_fails_as_in_a_run(project, strict):
     assert set(names(result, "SKIPPED")) == (set() if strict else skips)
     assert len(names(result, "PASSED")) == 4  # two pairs, and two cases of which they are
     assert "nothing of this case was checked: by hand" in result.stdout.str()
-    options = ("run", "-q", "--format", "concise", "skip.gradcheck.yaml")
+    options = ("run", "-q", "skip.gradcheck.yaml")
     for op in ("nothing", "one_pair", "one_mode"):
         code = project.run(sys.executable, "-m", "gradcheck_cli", *options, "--op", op).ret
         assert bool(code) == any(name.startswith(op) for name in names(result, "FAILED")), op
@@ -210,14 +206,20 @@ def test_the_plugin_alone_imports_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
-def test_a_pair_that_opening_the_case_had_not_shown_is_judged_with_the_case():
-    pairs = [make_pair(f"dy/d{name}", "y", name, Status.MISMATCHED) for name in "xw"]
-    result = make_case(
-        "op", "default", "a.yaml:1", "graph", "float64", Status.MISMATCHED, 0.1, "", pairs=tuple(pairs)
+def test_a_pair_that_opening_the_case_had_not_shown_is_judged_with_the_case(project):
+    """Here the process that opens cases sees another function than the one that checks them."""
+    project.path.joinpath("changing.py").write_text(
+        "import os\nimport tensorflow as tf\n\n@tf.custom_gradient\ndef off(x):\n"
+        "    return x * x, lambda u: 3 * u * x\n\ndef f(x):\n"
+        "    return (x, off(x)) if os.path.exists('collected') else x\n"
     )
-    pytest_plugin._judge_case(result, frozenset({"dy/dx", "dy/dw"}), Policy())
-    with pytest.raises(pytest_plugin.GradcheckFailure, match="dy/dw"):
-        pytest_plugin._judge_case(result, frozenset({"dy/dx"}), Policy())
+    project.path.joinpath("new.gradcheck.yaml").write_text(
+        "op: new\nforward: changing:f\ninputs: {x: {shape: [2]}}\n"
+    )
+    project.makeconftest("def pytest_collection_finish():\n    open('collected', 'w').close()\n")
+    result = project.runpytest_subprocess("--gradcheck", "-v", "new.gradcheck.yaml")
+    assert "new::default::case" in names(result, "FAILED")
+    assert "dy1/dx" in result.stdout.str()
 
 
 def test_a_library_of_a_repository_has_its_own_specs(project):

@@ -185,7 +185,11 @@ def test_a_case_that_can_not_be_checked_any_more_is_broken(project, invoke, a_re
     invoke("run", "--report", "json=new.json")
     result = invoke("diff", "old.json", "new.json")
     assert result.code == 1
-    assert "huber · dy/dx" in result.out
+    assert "  BROKE GC506  huber · case\n    didn't fail, and is error now (" in result.out
+    assert "  VANISHED GC501  huber · dy/dx\n" in result.out
+    mended = invoke("diff", "new.json", "old.json")
+    assert (mended.code, mended.err) == (0, "")
+    assert mended.out.startswith("  mended GC511  huber · case\n")
 
 
 def test_what_was_not_asked_for_has_not_vanished(project, invoke):
@@ -228,5 +232,6 @@ def test_a_check_that_has_come_to_fail_is_broken(project, invoke):
     invoke("run", "--report", "json=new.json")
     result = invoke("diff", "old.json", "new.json")
     assert result.code == 1
-    assert "  BROKE GC506  huber · check linearity\n    didn't fail, and is mismatched now\n" in result.out
+    told = "  BROKE GC506  huber · check linearity\n    didn't fail, and is mismatched now (linearity)\n"
+    assert told in result.out
     assert "mended GC511  huber · check linearity" in invoke("diff", "new.json", "old.json").out

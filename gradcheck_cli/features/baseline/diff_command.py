@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,9 +9,16 @@ from typing import TYPE_CHECKING
 import click
 
 from gradcheck_cli.cli.options.configured import takes_form
-from gradcheck_cli.features.baseline.lock import Expected, as_in_run, compare, locked_pairs_of
+from gradcheck_cli.features.baseline.lock import (
+    Expected,
+    LockedPair,
+    as_in_run,
+    compare,
+    faults_beside_pairs,
+    locked_pairs_of,
+)
 from gradcheck_cli.gate import BaselineFinding, Change
-from gradcheck_cli.results import FAILING, GREEN, UNDECIDED, CaseResult, Report
+from gradcheck_cli.results import Report
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -75,54 +81,26 @@ def compare_reports(before: Report, after: Report) -> tuple[tuple[BaselineFindin
     """
     paths = () if after.selection is None else after.selection.paths
     before = replace(before, cases=tuple(as_in_run(before.cases, after.cases, paths)))
-    old, new = locked_pairs_of(before.cases), locked_pairs_of(after.cases)
+    old, new = (
+        locked_pairs_of(report.cases) | faults_beside_pairs(report.cases) for report in (before, after)
+    )
+    had, has = ({case.mode_key for case in report.cases} for report in (before, after))
     is_expected, was_expected = Expected(after), Expected(before)
-    lost, were_lost = _explain_unchecked(after), _explain_unchecked(before)
+
+    def is_asked(entry: LockedPair) -> bool:
+        return entry.key[:4] in has or (not entry.is_beside_pairs and is_expected(entry))
+
     findings: list[BaselineFinding] = []
-    for finding in compare(old, new, is_expected=is_expected, breaks=True):
-        key = finding.key
-        if finding.change is Change.NEW and key[:4] in were_lost:
-            message = f"{were_lost[key[:4]]}, and is {new[key].status} now"
+    for finding in compare(old, new, is_expected=is_asked, breaks=True):
+        entry = new.get(finding.key) or old[finding.key]
+        if finding.change is Change.VANISHED and entry.is_beside_pairs:
+            message = f"was {entry.status}, and no longer is"
             findings.append(replace(finding, change=Change.MENDED, message=message))
-        elif not (finding.change is Change.NEW and not was_expected(new[key])) and key[:4] not in lost:
+        elif finding.change is Change.NEW and entry.is_beside_pairs:
+            if entry.key[:4] in had:
+                message = f"didn't fail, and is {entry.status} now ({entry.fault})"
+                findings.append(replace(finding, change=Change.BROKE, message=message))
+        elif finding.change is not Change.NEW or was_expected(entry):
             findings.append(finding)
-    gone = {key: entry for key, entry in old.items() if key not in new}
-    for key, entry in gone.items():
-        if key[:4] in lost and entry.status in GREEN:
-            message = f"was {entry.status}, and {lost[key[:4]]} now"
-            findings.append(BaselineFinding(*key, Change.BROKE, message, entry.spec))
-    findings += _changed_checks(before, after)
-    unasked = sum(key[:4] not in lost and not is_expected(entry) for key, entry in gone.items())
+    unasked = sum(not (entry.is_beside_pairs or key in new or is_asked(entry)) for key, entry in old.items())
     return tuple(sorted(findings)), unasked
-
-
-def _explain_unchecked(report: Report) -> dict[tuple[str, str, str, str], str]:
-    """Return why cases have no pairs that should have been checked, by case."""
-    reasons = {}
-    for case in report.cases:
-        if not case.pairs:
-            failing = next((check.message for check in case.checks), "")
-            why = failing if case.error is None else f"{case.error.kind}: {case.error.message}"
-            reasons[case.mode_key] = f"couldn't be checked ({case.status}{why and ', '}{why})"
-    return reasons
-
-
-def _changed_checks(before: Report, after: Report) -> Iterator[BaselineFinding]:
-    """Yield the checks that fail now and didn't, or no longer fail."""
-    earlier = {case.mode_key: _failing_checks(case) for case in before.cases if case.pairs}
-    for case in after.cases:
-        old, new = earlier.get(case.mode_key), _failing_checks(case)
-        if old is None or not case.pairs:
-            continue
-        for name in {**old, **new}:
-            change = None
-            if name not in old:
-                change = Change.BROKE, f"didn't fail, and is {new[name]} now"
-            elif name not in new:
-                change = Change.MENDED, f"was {old[name]}, and no longer is"
-            if change is not None:
-                yield BaselineFinding(*case.mode_key, f"check {name}", *change, case.file)
-
-
-def _failing_checks(case: CaseResult) -> Mapping[str, str]:
-    return {check.name: str(check.status) for check in case.checks if check.status in FAILING | UNDECIDED}

@@ -81,6 +81,11 @@ class LockedPair:
         return self.spec
 
     @property
+    def is_beside_pairs(self) -> bool:
+        """Whether it is of a check or a case that fails."""
+        return self.pair == _WHOLE or self.pair.startswith("check ")
+
+    @property
     def key(self) -> Key:
         """What identifies the pair; its file does only where two have the op, so that specs can be moved."""
         return self.full_op or self.op, self.case, self.dtype, self.mode, self.pair

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -148,16 +149,8 @@ def gradients_json(
         "op_types": op_types,
         "counts": dict(Counter(entry.status for entry in entries)),
         "gradients": [
-            {
-                "op_type": entry.name,
-                "status": entry.status,
-                "function": entry.function,
-                "file": entry.file,
-                "line": entry.line or None,
-                "origin": entry.origin,
-                "specs": list(specs.get(entry.name, ())),
-            }
-            for entry in entries
+            {"op_type": name, **facts, "line": facts["line"] or None, "specs": list(specs.get(name, ()))}
+            for name, facts in ((facts.pop("name"), facts) for facts in map(asdict, entries))
         ],
     }
     return write(content)

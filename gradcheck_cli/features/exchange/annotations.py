@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
 from gradcheck_cli import __version__
-from gradcheck_cli.errors import Fault
+from gradcheck_cli.errors import Fault, SpecError
 from gradcheck_cli.reporting.codes import Code, code_of, page_of
 from gradcheck_cli.reporting.exchange.findings import (
     Finding,
@@ -24,11 +24,14 @@ from gradcheck_cli.results import Report
 from gradcheck_cli.serial import write
 
 _LEVELS = {Outcome.FAILED: "error", Outcome.UNDECIDED: "error", Outcome.WARNED: "warning"}
-_FAULTY = "error"  # the level of a fault
 
 
-def _message_of(fault: Fault) -> str:
-    return f"{fault.place}: {fault.message}" if fault.place else fault.message
+def _finding_of(fault: Fault) -> Finding:
+    """Return a fault of a spec as a finding."""
+    title = f"{fault.place}: {fault.message}" if fault.place else fault.message
+    return Finding(
+        "spec", Outcome.UNDECIDED, f"{fault.path}\n{title}", title, place=f"{fault.path}:{fault.line}"
+    )
 
 
 # GitHub's workflow commands.
@@ -52,29 +55,22 @@ def to_github(report: Report, root: Path) -> str:
     Args:
         root: the repository's folder: GitHub names files relative to it.
     """
+    return _github_of(findings_of(report), root)
+
+
+def faults_github(faults: Sequence[Fault], root: Path) -> str:
+    """Render faults as GitHub's workflow commands."""
+    return _github_of(list(map(_finding_of, faults)), root)
+
+
+def _github_of(findings: Sequence[Finding], root: Path) -> str:
     groups: dict[_Place, list[Finding]] = {}
-    for finding in sort_by_gravity(findings_of(report)):
+    for finding in sort_by_gravity(findings):
         level = _LEVELS.get(finding.outcome)
         if level is not None:
             key = _Place(level, finding.file, finding.line, finding.case_name)
             groups.setdefault(key, []).append(finding)
-    return "".join(_annotate(key, findings, root) for key, findings in groups.items())
-
-
-def faults_github(faults: Sequence[Fault], root: Path) -> str:
-    """Render faults as GitHub's workflow commands, one annotation each."""
-    return "".join(
-        _command(
-            _FAULTY,
-            {
-                "file": path_from_root(fault.path, root),
-                "line": str(fault.line or 1),
-                "title": "gradcheck: spec",
-            },
-            _message_of(fault),
-        )
-        for fault in faults
-    )
+    return "".join(_annotate(*group, root) for group in groups.items())
 
 
 def _annotate(at: _Place, findings: list[Finding], root: Path) -> str:
@@ -92,12 +88,9 @@ def _annotate(at: _Place, findings: list[Finding], root: Path) -> str:
     lines = list(dict.fromkeys(lines))  # what they have in common (how to reproduce them) is said once
     if len(lines) > _MAX_LINES:
         lines = [*lines[:_MAX_LINES], f"... and {len(lines) - _MAX_LINES} more lines in the log"]
-    return _command(at.level, properties, "\n".join(lines))
-
-
-def _command(level: str, properties: Mapping[str, str], message: str) -> str:
     named = ",".join(f"{key}={_escape_property(value)}" for key, value in properties.items())
-    return f"::{level} {named}::{_escape_data(message)}\n"
+    message = "\n".join(lines)
+    return f"::{at.level} {named}::{_escape_data(message)}\n"
 
 
 def _escape_data(text: str) -> str:
@@ -123,42 +116,39 @@ def to_sarif(report: Report, root: Path) -> str:
     Args:
         root: the repository's folder; places are paths relative to it, under `%SRCROOT%`.
     """
-    findings = [finding for finding in findings_of(report) if finding.outcome in _LEVELS]
+    return _sarif_of(findings_of(report), root, report.gradcheck_version, report.exit_code)
+
+
+def faults_sarif(faults: Sequence[Fault], root: Path) -> str:
+    """Render faults as SARIF."""
+    return _sarif_of(list(map(_finding_of, faults)), root, __version__, SpecError.exit_code if faults else 0)
+
+
+def _sarif_of(every: Sequence[Finding], root: Path, version: str, exit_code: int) -> str:
+    findings = [finding for finding in every if finding.outcome in _LEVELS]
     codes = [finding.code or code_of(finding.rule) for finding in findings]
     rules = sorted(set(codes))
     results = []
     for finding, code in zip(findings, codes, strict=True):
         name = f"{finding.case_name}: " if finding.case is not None else ""
+        digest = hashlib.sha256(_identity(finding).encode("utf-8", "surrogatepass")).hexdigest()[:32]
         result = {
-            **_rule_and_level(code, rules.index(code), _LEVELS[finding.outcome]),
-            **_message("\n".join(filter(None, [f"{name}{finding.title}", finding.text])), _identity(finding)),
+            "ruleId": code.number,
+            "ruleIndex": rules.index(code),
+            "level": _LEVELS[finding.outcome],
+            "message": {"text": "\n".join(filter(None, [f"{name}{finding.title}", finding.text]))},
+            "partialFingerprints": {"gradcheck/v1": digest},
             **(_location(finding.file, finding.line, root) if finding.file else {}),
         }
         results.append(result)
-    invocation = {"executionSuccessful": report.exit_code != INTERRUPTED, "exitCode": report.exit_code}
-    return _log(report.gradcheck_version, rules, results, {"invocations": [invocation]})
-
-
-def faults_sarif(faults: Sequence[Fault], root: Path) -> str:
-    """Render faults as SARIF."""
-    code = code_of("spec")
-    results = [
-        {
-            **_rule_and_level(code, 0, _FAULTY),
-            **_message(_message_of(fault), f"{fault.path}\n{fault.place}\n{fault.message}"),
-            **_location(fault.path, fault.line, root),
-        }
-        for fault in faults
-    ]
-    return _log(__version__, [code], results, {})
-
-
-def _log(version: str, rules: Sequence[Code], results: Sequence[object], more: Mapping[str, object]) -> str:
-    """Return a log of one run as text, with more of what a run may state."""
     driver = {"name": "gradcheck", "version": version, "rules": [_rule_of(rule) for rule in rules]}
-    run = {"tool": {"driver": driver}, **more, "columnKind": "unicodeCodePoints", "results": results}
-    content = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
-    return write(content)
+    run = {
+        "tool": {"driver": driver},
+        "invocations": [{"executionSuccessful": exit_code != INTERRUPTED, "exitCode": exit_code}],
+        "columnKind": "unicodeCodePoints",
+        "results": results,
+    }
+    return write({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
 def _rule_of(code: Code) -> dict[str, object]:
@@ -170,16 +160,6 @@ def _rule_of(code: Code) -> dict[str, object]:
         "shortDescription": {"text": code.title},
         "help": {"text": page, "markdown": page},
     }
-
-
-def _rule_and_level(code: Code, index: int, level: str) -> dict[str, object]:
-    return {"ruleId": code.number, "ruleIndex": index, "level": level}
-
-
-def _message(text: str, identity: str) -> dict[str, object]:
-    """Return a result's message, and what identifies it from run to run."""
-    digest = hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    return {"message": {"text": text}, "partialFingerprints": {"gradcheck/v1": digest}}
 
 
 def _location(file: str, line: int, root: Path) -> dict[str, object]:

@@ -100,21 +100,12 @@ def split_call(
     asked = options["differentiate"]
     asked = dict.fromkeys([asked] if isinstance(asked, str) else asked, True) if asked is not None else True
     moving = _by_input(asked, chosen_labels, "differentiate")
-    arguments = tuple(
-        Argument(label, (_input_of(label, flat[index], kinds[index], moving[label], limits[label]),))
+    inputs = [
+        _input_of(label, flat[index], kinds[index], moving[label], limits[label])
         for label, index in zip(chosen_labels, chosen, strict=True)
-    )
-    if not any(argument.tensors[0].differentiate for argument in arguments):  # then that is an error
-        arguments = tuple(
-            replace(
-                argument,
-                tensors=tuple(
-                    replace(tensor, differentiate=True, keeps="") if tensor.keeps else tensor
-                    for tensor in argument.tensors
-                ),
-            )
-            for argument in arguments
-        )
+    ]
+    if not any(tensor.differentiate for tensor in inputs):  # then that is an error
+        inputs = [replace(tensor, differentiate=bool(tensor.keeps), keeps="") for tensor in inputs]
 
     def pack(tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         leaves = list(flat)
@@ -125,7 +116,7 @@ def split_call(
         )
         return positional, keywords
 
-    return arguments, Given(pack, wanted)
+    return tuple(Argument(tensor.name, (tensor,)) for tensor in inputs), Given(pack, wanted)
 
 
 def _by_input(option: Any, labels: Sequence[str], name: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ of the package is loaded, and TensorFlow isn't either.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,8 @@ import pytest
 
 if TYPE_CHECKING:
     from gradcheck_cli.cli.options.gate_options import GateOptions
-    from gradcheck_cli.results import CaseResult, PairResult, Policy
+    from gradcheck_cli.reporting.exchange.findings import Finding
+    from gradcheck_cli.results import CaseResult
     from gradcheck_cli.running.local_workers import LocalWorkers
     from gradcheck_cli.spec.case import Case
 
@@ -155,56 +156,47 @@ class SpecFile(pytest.File):
         ops: dict[str, list[tuple[Case, CaseResult]]] = {}
         for case, result in zip(cases, opened, strict=True):
             ops.setdefault(case.op, []).append((case, result))
-        for op, members in ops.items():
-            yield SpecOp.from_parent(self, name=op.translate(_BRACKETS), members=members, gate=gate)
+        for name, members in ops.items():
+            op = SpecOp.from_parent(self, name=name.translate(_BRACKETS))
+            op.members, op.gate = members, gate
+            yield op
 
 
 class SpecOp(pytest.Collector):
     """One op of a file."""
 
-    def __init__(
-        self,
-        *,
-        members: Sequence[tuple[Case, CaseResult]],
-        gate: GateOptions,
-        **rest: Any,  # noqa: ANN401 (pytest's own)
-    ) -> None:
-        super().__init__(**rest)
-        self._members, self._gate = members, gate
+    members: Sequence[tuple[Case, CaseResult]]  # its cases, each opened
+    gate: GateOptions
 
     def collect(self) -> Iterator[pytest.Collector]:
         """Name the cases, with mode and dtype where several have the same name."""
-        for case, result in self._members:
+        for case, opened in self.members:
             parts = [case.name]
             parts += [case.origin.variant] if case.origin.variant else []
             parts += [case.mode] if len(case.running.modes) > 1 else []
-            name = "-".join(parts).translate(_BRACKETS)
-            yield SpecCase.from_parent(self, name=name, case=case, opened=result, gate=self._gate)
+            node = SpecCase.from_parent(self, name="-".join(parts).translate(_BRACKETS))
+            node.case, node.opened, node.gate = case, opened, self.gate
+            node.extra_keyword_matches.update(case.origin.tags)
+            yield node
 
 
 class SpecCase(pytest.Collector):
     """One case; it has a test for each pair, and one for itself."""
 
-    def __init__(
-        self,
-        *,
-        case: Case,
-        opened: CaseResult,
-        gate: GateOptions,
-        **rest: Any,  # noqa: ANN401 (pytest's own)
-    ) -> None:
-        super().__init__(**rest)
-        self.case, self.gate = case, gate
-        self.labels = frozenset(pair.label for pair in opened.pairs)
-        self.opened = opened
-        for tag in case.origin.tags:
-            self.extra_keyword_matches.add(tag)
+    case: Case
+    opened: CaseResult
+    gate: GateOptions
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of the pairs that opening the case has shown."""
+        return [pair.label for pair in self.opened.pairs]
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Make a test for each pair that opening the case has shown, and for the case itself."""
+        """Make a test for each pair, and for the case itself."""
         has_groups = self.config.pluginmanager.hasplugin("xdist")
-        for label in [WHOLE, *[pair.label for pair in self.opened.pairs]]:
-            item = SpecItem.from_parent(self, name=label, case=self.case)
+        for label in [WHOLE, *self.labels]:
+            item = SpecItem.from_parent(self, name=label)
             if has_groups:  # with --dist loadgroup a case is checked in one process, and so only once
                 item.add_marker(pytest.mark.xdist_group(" ".join((self.case.spec, *self.case.key))))
             yield item
@@ -226,31 +218,37 @@ class SpecCase(pytest.Collector):
 class SpecItem(pytest.Item):
     """One pair, or the case itself."""
 
-    def __init__(self, *, case: Case, **rest: Any) -> None:  # noqa: ANN401 (pytest's own)
-        super().__init__(**rest)
-        self._case = case
+    parent: SpecCase
 
     def runtest(self) -> None:
         """Pass, skip or fail according to the finding."""
-        if not isinstance(self.parent, SpecCase):
-            raise TypeError("parent: expected a SpecCase")
-        from gradcheck_cli.results import find_unchecked, judge_empty_pairs
+        from gradcheck_cli.reporting.exchange.findings import BAD, Outcome, findings_of_case
+        from gradcheck_cli.results import Status, find_unchecked, judge_empty_pairs
 
         # Whether another case's pair has elements, opening it has shown.
         selected = [item.parent.opened for item in self.session.items if isinstance(item.parent, SpecCase)]
         result = judge_empty_pairs(self.parent.check(), selected)
         self.user_properties += [("spec", result.spec), ("mode", result.mode), ("dtype", result.dtype)]
-        policy = self.parent.gate.policy
-        if self.name == WHOLE:
-            _judge_case(result, self.parent.labels, policy)
+        policy, is_whole = self.parent.gate.policy, self.name == WHOLE
+        # Of the case: what no other test judges, such as pairs that opening it hadn't shown.
+        findings = [
+            finding
+            for finding in findings_of_case(result, policy, strict=policy.strict)
+            if (finding.name not in self.parent.labels if is_whole else finding.name == self.name)
+        ]
+        bad = [finding for finding in findings if finding.outcome in BAD]
+        if bad or not (findings or is_whole):
+            raise GradcheckFailure(_failure_text(result, bad))
+        if not is_whole and findings[0].outcome is Outcome.SKIPPED:
+            pytest.skip(findings[0].title)
+        if is_whole and result.status is Status.SKIPPED:
+            said = (*(check.message for check in result.checks), *(pair.note for pair in result.pairs))
+            reason = next(filter(None, said), "its spec says so")
             # In a run, too, what is for another version fails only where nothing else ran.
             is_part, in_all_modes = any(opened.pairs for opened in selected), self.parent.check_in_all_modes
-            _require_checked(result, lambda: find_unchecked(in_all_modes(), is_part=is_part), policy)
-            return
-        pair = next((pair for pair in result.pairs if pair.label == self.name), None)
-        if pair is None:
-            raise GradcheckFailure(_failure_text(result, ()))
-        _judge_pair(result, pair, policy)
+            if policy.strict or find_unchecked(in_all_modes(), is_part=is_part):
+                raise GradcheckFailure(f"nothing of this case was checked: {reason}")
+            pytest.skip(reason)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:  # noqa: ANN401 (pytest's own)
         """Return the text of `gradcheck run` instead of a traceback."""
@@ -260,70 +258,19 @@ class SpecItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         """Return the spec's place, and the heading of a failure."""
-        line = int(self._case.spec.rpartition(":")[2])
-        return (
-            self.path,
-            line - 1,
-            f"{self._case.op} · {self.parent.name if self.parent else ''} · {self.name}",
-        )
+        case = self.parent.case
+        line = int(case.spec.rpartition(":")[2])
+        return self.path, line - 1, f"{case.op} · {self.parent.name} · {self.name}"
 
 
-def _judge_pair(result: CaseResult, pair: PairResult, policy: Policy) -> None:
-    from gradcheck_cli.results import GREEN
-
-    if policy.counts(pair.status):
-        raise GradcheckFailure(_failure_text(result, (pair,)))
-    if pair.status not in GREEN:
-        pytest.skip(f"{pair.status}: {pair.note or pair.message or 'its spec says so'}")
-
-
-def _judge_case(result: CaseResult, labels: frozenset[str], policy: Policy) -> None:
-    """Judge what no other test does: the case's checks, and pairs that opening it hadn't shown."""
-    is_imprecise = policy.strict_precision and bool(result.warnings)
-    if result.error is not None or is_imprecise or any(policy.counts(own.status) for own in result.checks):
-        raise GradcheckFailure(_failure_text(result, ()))
-    new = tuple(pair for pair in result.pairs if pair.label not in labels and policy.counts(pair.status))
-    if new:
-        raise GradcheckFailure(_failure_text(result, new))
-
-
-def _require_checked(
-    result: CaseResult, unchecked: Callable[[], Collection[CaseResult]], policy: Policy
-) -> None:
-    """Skip a case of which nothing was checked in this mode; fail if nothing was in any."""
-    from gradcheck_cli.results import Status
-
-    if result.status is not Status.SKIPPED:
-        return
-    reasons = [check.message for check in result.checks if check.status is Status.SKIPPED]
-    reasons += [pair.note for pair in result.pairs]
-    reason = next(filter(None, reasons), "its spec says so")
-    if policy.strict or unchecked():
-        raise GradcheckFailure(f"nothing of this case was checked: {reason}")
-    pytest.skip(reason)
-
-
-def _failure_text(result: CaseResult, pairs: tuple[PairResult, ...]) -> str:
+def _failure_text(result: CaseResult, bad: Sequence[Finding]) -> str:
     """Return one line for pytest's summary, then the table of these pairs; checks go with the case itself."""
     from dataclasses import replace
 
     from gradcheck_cli.reporting.report_text import case_lines
     from gradcheck_cli.reporting.terminal.layout import plain
 
+    pairs = tuple(finding.pair for finding in bad if finding.pair is not None)
     shown = replace(result, pairs=pairs, checks=() if pairs else result.checks)
-    return "\n".join((_summary(result, pairs), plain(case_lines(shown, width=100))))
-
-
-def _summary(result: CaseResult, pairs: tuple[PairResult, ...]) -> str:
-    from gradcheck_cli.results import Status
-
-    if result.error is not None:
-        return f"{result.error.kind}: {result.error.message}"
-    reasons = [(str(pair.status), pair.note or pair.message) for pair in pairs] or [
-        *((str(check.status), f"{check.name}: {check.message}") for check in result.checks),
-        *(("precision", warning) for warning in result.warnings),
-    ]
-    for status, reason in reasons:
-        if status != Status.PASSED:
-            return f"{status}: {reason}" if reason else status
-    return str(result.status)
+    first = bad[0].headline if bad else str(result.status)
+    return f"{first}\n{plain(case_lines(shown, width=100))}"

@@ -23,6 +23,7 @@ from gradcheck_cli.results import (
     CheckResult,
     Counterexample,
     PairResult,
+    Policy,
     Report,
     SearchResult,
     Status,
@@ -97,7 +98,8 @@ def findings_of(report: Report) -> tuple[Finding, ...]:
     findings: list[Finding] = []
     unchecked = {id(case) for case in find_unchecked(report.cases, is_part=report.shard is not None)}
     for case in report.cases:
-        findings += _findings_of_case(case, report, strict=report.policy.strict or id(case) in unchecked)
+        strict = report.policy.strict or id(case) in unchecked
+        findings += findings_of_case(case, report.policy, strict=strict)
     cases = {case.mode_key: case for case in report.cases}
     findings += [_finding_of_change(finding, cases.get(finding.key[:4])) for finding in report.baseline]
     findings += _findings_of_coverage(report)
@@ -172,7 +174,8 @@ def path_from_root(file: str, root: Path) -> str:
         return path.as_posix()
 
 
-def _findings_of_case(case: CaseResult, report: Report, *, strict: bool) -> Iterator[Finding]:
+def findings_of_case(case: CaseResult, policy: Policy, *, strict: bool) -> Iterator[Finding]:
+    """Yield what is said of a case; `strict`: whether what was skipped counts."""
     for pair in case.pairs:
         yield _finding_of_pair(case, pair, strict=strict)
     for check in case.checks:
@@ -188,7 +191,7 @@ def _findings_of_case(case: CaseResult, report: Report, *, strict: bool) -> Iter
         text = search_summary(case.search)
         yield Finding("search", Outcome.PASSED, "search", text, text, case.spec, case)
     for warning in case.warnings:
-        outcome = Outcome.FAILED if report.policy.strict_precision else Outcome.WARNED
+        outcome = Outcome.FAILED if policy.strict_precision else Outcome.WARNED
         text = warning.removeprefix("precision: ")
         title = f"precision: {first_line(text)}"
         yield Finding("precision", outcome, "precision", title, text, case.seen.source or case.spec, case)

@@ -31,20 +31,28 @@ class ElementDistribution:
 
     kind: str  # the generator
     range: Interval  # the ends between which values lie
-    middle: float  # the point that separates two sides: zero, if values lie on both sides of it
     mean: float
     stddev: float
-    # the probability that a value falls into one of some open intervals
-    chance: Callable[[Sequence[Interval]], float]
+    below: Callable[[float], float]  # the probability of a value below a number
     draw: Callable[[np.random.Generator, int], NDArray[Any]]  # a vector of so many values
+
+    @property
+    def middle(self) -> float:
+        """The point that separates two sides: zero, if values lie on both sides of it."""
+        low, high = self.range
+        if math.isinf(high):
+            return self.mean if abs(self.mean) > self.stddev else 0.0
+        return 0.0 if low < 0 < high else low / 2 + high / 2
+
+    def chance(self, intervals: Sequence[Interval]) -> float:
+        """Return the probability that a value falls into one of some open intervals."""
+        # A value that is the lower end isn't inside.
+        return math.fsum(self.below(b) - self.below(math.nextafter(a, math.inf)) for a, b in intervals)
 
 
 def _uniform(low: float, high: float) -> ElementDistribution:
     """Any number between two ends."""
     half = high / 2 - low / 2  # the width of the whole float64 range overflows
-
-    def chance(intervals: Sequence[Interval]) -> float:
-        return math.fsum(max(min(b, high) / 2 - max(a, low) / 2, 0.0) / half for a, b in intervals)
 
     def draw(rng: np.random.Generator, count: int) -> NDArray[Any]:
         import numpy as np
@@ -53,25 +61,26 @@ def _uniform(low: float, high: float) -> ElementDistribution:
         # Not low + share * (high - low): the width overflows.
         return np.asarray(np.clip(np.float64(low) * (1 - share) + np.float64(high) * share, low, high))
 
-    mean = low / 2 + high / 2
     return ElementDistribution(
-        "uniform", (low, high), _middle(low, high), mean, half / math.sqrt(3), chance, draw
+        "uniform",
+        (low, high),
+        low / 2 + high / 2,
+        half / math.sqrt(3),
+        lambda end: (min(max(end, low), high) / 2 - low / 2) / half,
+        draw,
     )
 
 
 def _normal(mean: float = 0.0, stddev: float = 1.0) -> ElementDistribution:
-    def chance(intervals: Sequence[Interval]) -> float:
-        width = stddev * math.sqrt(2)
-        shares = (math.erf((b - mean) / width) - math.erf((a - mean) / width) for a, b in intervals)
-        return math.fsum(shares) / 2
-
     def draw(rng: np.random.Generator, count: int) -> NDArray[Any]:
         import numpy as np
 
         return np.asarray(np.float64(mean) + np.float64(stddev) * rng.standard_normal(count))
 
-    middle = mean if abs(mean) > stddev else 0.0
-    return ElementDistribution("normal", (-math.inf, math.inf), middle, mean, stddev, chance, draw)
+    def below(end: float) -> float:
+        return (1 + math.erf((end - mean) / (stddev * math.sqrt(2)))) / 2
+
+    return ElementDistribution("normal", UNBOUNDED, mean, stddev, below, draw)
 
 
 def _integers(low: int, high: int) -> ElementDistribution:
@@ -79,47 +88,38 @@ def _integers(low: int, high: int) -> ElementDistribution:
     first, last = float(low), float(high) - 1
     count = last - first + 1
 
-    def chance(intervals: Sequence[Interval]) -> float:
-        return (
-            sum(max(math.ceil(min(b, last + 1)) - math.floor(max(a, first - 1)) - 1, 0) for a, b in intervals)
-            / count
-        )
-
     def draw(rng: np.random.Generator, number: int) -> NDArray[Any]:
         """Draw 64-bit integers, unsigned where they must be."""
         import numpy as np
 
         return rng.integers(low, high, number, dtype=np.uint64 if high > 2**63 else np.int64)
 
-    stddev = math.sqrt(max(count * count - 1, 0) / 12)
-    mean = first / 2 + last / 2
-    return ElementDistribution("integers", (first, last), _middle(first, last), mean, stddev, chance, draw)
+    return ElementDistribution(
+        "integers",
+        (first, last),
+        first / 2 + last / 2,
+        math.sqrt(max(count * count - 1, 0) / 12),
+        lambda end: (math.ceil(min(max(end, first), last + 1)) - first) / count,
+        draw,
+    )
 
 
 def _choice(values: tuple[float, ...]) -> ElementDistribution:
     """One of some numbers; those that aren't finite lie in no interval."""
     points = [float(value) for value in values if math.isfinite(float(value))]
-
-    def chance(intervals: Sequence[Interval]) -> float:
-        return sum(contains(intervals, point) for point in points) / len(values)
-
-    def draw(rng: np.random.Generator, count: int) -> NDArray[Any]:
-        return pick(rng, values, count)  # in their own type
-
-    low, high = min(points, default=math.nan), max(points, default=math.nan)
     # In units of the largest, so that no square overflows.
     unit = max(map(abs, points), default=0.0) or 1.0
     shares = [point / unit for point in points]
     mean = math.fsum(shares) / max(len(shares), 1)
     variance = math.fsum((share - mean) ** 2 for share in shares) / max(len(shares), 1)
     return ElementDistribution(
-        "choice", (low, high), _middle(low, high), unit * mean, unit * math.sqrt(variance), chance, draw
+        "choice",
+        (min(points, default=math.nan), max(points, default=math.nan)),
+        unit * mean,
+        unit * math.sqrt(variance),
+        lambda end: sum(point < end for point in points) / len(values),
+        lambda rng, count: pick(rng, values, count),  # in their own type
     )
-
-
-def _middle(low: float, high: float) -> float:
-    """Return zero if it is inside the range, else the range's middle."""
-    return 0.0 if low < 0 < high else low / 2 + high / 2
 
 
 _DISTRIBUTIONS: dict[str, Callable[..., ElementDistribution]] = {

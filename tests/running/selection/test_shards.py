@@ -116,6 +116,13 @@ def test_a_folder_that_can_not_be_written_is_no_fault(tmp_path, a_result):
     write_history(tmp_path / "file" / "cache", Report("0", "2", "3", 0, (a_result(),)))
 
 
+@pytest.mark.parametrize("spec", ["", "a\0b.yaml:1"])
+def test_a_case_of_no_file_has_no_past(tmp_path, a_result, spec):
+    """As in a damaged report that `merge` reads."""
+    write_history(tmp_path, Report("0", "2", "3", 0, (replace(a_result(), spec=spec),)))
+    assert read_history(tmp_path) == {}
+
+
 def test_cases_that_failed_before(a_case):
     cases = (a_case("a"), a_case("b"), a_case("c"))
     runs = [Past("a", "default", "float64", failed=True), Past("b", "default", "float64")]
