@@ -272,7 +272,7 @@ AFTER_VERDICT: Mapping[str, Callable[[OpenCase], bool]] = {
     "explain_mismatches": lambda case: case.explains and case.has("mismatched"),
     "run_own_checks": lambda _: True,
     "choose_points": lambda case: case.explains and bool(case.findings.pairs),
-    "draw_figures": lambda case: case.opener.case.wanted.draws_figures,
+    "draw_figures": lambda case: bool(case.opener.case.wanted.figures_of),
     "keep_jacobians": lambda case: case.opener.case.wanted.keeps_jacobians,
 }
 

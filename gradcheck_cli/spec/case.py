@@ -310,7 +310,7 @@ class Wanted:
     # whether a report or a baseline will record its pairs, which then need fingerprints
     records_fingerprint: bool = True
     keeps_jacobians: bool = False  # whether a pair's result has both Jacobians as arrays
-    draws_figures: bool = False  # whether pairs that aren't a plain pass get pictures
+    figures_of: str = ""  # which pairs get a picture: "doubtful" for all that aren't a plain pass, or a label
     point: str = ""  # the values that replace those of the first sample point, as `--point` has them
     search: float = 0.0  # seconds for which to search for a point at which the gradient is wrong
     # ways in which its gradients are corrupted, to test whether that is found; empty for a normal check

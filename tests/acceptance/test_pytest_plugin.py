@@ -186,7 +186,7 @@ def test_what_is_skipped_fails_as_in_a_run(project, strict):
     assert set(names(result, "SKIPPED")) == (set() if strict else skips)
     assert len(names(result, "PASSED")) == 4  # two pairs, and two cases of which they are
     assert "nothing of this case was checked: by hand" in result.stdout.str()
-    options = ("run", "-q", "skip.gradcheck.yaml")
+    options = ("run", "-q", "--format", "concise", "skip.gradcheck.yaml")
     for op in ("nothing", "one_pair", "one_mode"):
         code = project.run(sys.executable, "-m", "gradcheck_cli", *options, "--op", op).ret
         assert bool(code) == any(name.startswith(op) for name in names(result, "FAILED")), op

@@ -361,12 +361,27 @@ def test_what_is_skipped_has_one_line_for_an_op_and_is_not_called_undecided(invo
     assert end[1].startswith("  `gradcheck explain GC403`")
 
 
+@pytest.mark.feature  # a format for other programs
+def test_concise_names_a_skipped_check_skipped(invoke, engine, a_result):
+    skipped = CheckResult("device", Status.SKIPPED, "TensorFlow finds no GPU:0")
+    engine.results[:] = [altered(a_result("far", Status.SKIPPED), pairs=(), checks=(skipped,))]
+    (line, *_) = invoke("run", "--format", "concise").out.splitlines()
+    assert line.startswith("specs/far.yaml:1: far · check device: skipped GC403 device: TensorFlow")
+
+
+@pytest.mark.feature  # a format for other programs
+def test_concise_is_a_line_for_each_finding(invoke, engine, a_result):
+    engine.results[:] = [a_result("good"), a_result("bad", Status.MISMATCHED)]
+    lines = invoke("run", "--format", "concise").out.splitlines()
+    assert lines[0].startswith("specs/bad.yaml:1: bad · dy/dx: mismatched GC101 value: error=")
+
+
 @pytest.mark.feature
 def test_pictures_are_asked_for_by_a_page_alone(invoke, engine, tmp_path):
     assert invoke("run", "--report", f"json={tmp_path / 'a.json'}").code == 0
-    assert {case.wanted.draws_figures for case in engine.asked["cases"]} == {False}
+    assert {case.wanted.figures_of for case in engine.asked["cases"]} == {""}
     assert invoke("run", "--report", f"html={tmp_path / 'a.html'}").code == 0
-    assert {case.wanted.draws_figures for case in engine.asked["cases"]} == {True}
+    assert {case.wanted.figures_of for case in engine.asked["cases"]} == {"doubtful"}
     assert (tmp_path / "a.html").read_text().startswith("<!doctype html>")
 
 

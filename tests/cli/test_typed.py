@@ -94,7 +94,7 @@ TYPED = {
     "run --add-noqa": "Type --update-baseline FILE --accept.",
     "run --exit-zero": "Type || true after the command.",
     "run --since main": "Type --changed REV.",
-    "run --format junti": "'sarif', 'html'. Did you mean 'junit'?",
+    "run --format junti": "'concise', 'html'. Did you mean 'junit'?",
     "run --pair dy/dx": "No such option '--pair'. It is an option of gradcheck show, blame, trace.",
     "validate --strict": "It is an option of gradcheck run, search.",
     # of versions before

@@ -80,7 +80,12 @@ def lacks(package: str) -> bool:
 
 def steps() -> list[Step]:
     """Return the command lines. The first of each command has a process of its own."""
+    drawing = Step("show right.yaml --pair dy/dx --plot right.png", 0)
+    drawing_svg = Step("show wrong.yaml --pair dy/dx --plot wrong.svg", 0)
     cluster = Step("run wrong.yaml -q --on dask://127.0.0.1:1", 3, "no Dask scheduler answers")
+    if lacks("matplotlib"):
+        told = 'drawing needs matplotlib, which isn\'t installed: pip install "gradcheck-cli[plot]"'
+        drawing, drawing_svg = drawing._replace(code=2, told=told), drawing_svg._replace(code=2, told=told)
     if lacks("distributed"):
         told = '--on needs distributed, which isn\'t installed: pip install "gradcheck-cli[dask]"'
         cluster = cluster._replace(code=2, told=told)
@@ -98,7 +103,7 @@ def steps() -> list[Step]:
         Step("run right.yaml -j 0 --cov walked", 0, "wrong_cube"),
         *(
             Step(f"run {name}.yaml -j 0 --format {form}", code)
-            for form in ("json", "junit", "github", "markdown", "sarif", "html")
+            for form in ("json", "junit", "github", "markdown", "sarif", "concise", "html")
             for name, code in (("right", 0), ("wrong", 1))
         ),
         Step("run right.yaml -j 0 --collect-only", 0),
@@ -113,6 +118,9 @@ def steps() -> list[Step]:
         Step("list Relu --specs right.yaml", 0),
         Step("show wrong.yaml --pair dy/dx", 0, "analytic"),
         Step("show right.yaml --pair dy/dx --format json", 0),
+        Step("show wrong.yaml --pair dy/dx --plot wrong_pair.html", 0),
+        drawing,
+        drawing_svg,
         Step("trace wrong.yaml", 0),
         Step("trace right.yaml --format json", 0),
         Step("blame wrong.yaml", 1, "wrong_cube"),
@@ -120,7 +128,7 @@ def steps() -> list[Step]:
         Step("search wrong.yaml --seconds 1", 1),
         *(
             Step(f"search right.yaml --seconds 0.1 -j 0 --format {form}", 0)
-            for form in ("json", "junit", "github", "markdown", "sarif", "html")
+            for form in ("json", "junit", "github", "markdown", "sarif", "concise", "html")
         ),
         Step("mutate right.yaml", 0, "caught"),
         Step("mutate wrong.yaml -j 0 --format json", 3),
@@ -128,7 +136,7 @@ def steps() -> list[Step]:
         Step(f"merge right.json {ALL_REPORTS}".replace("%", "merged"), 0),
         *(
             Step(f"merge {name}.json --format {form}", code)
-            for form in ("json", "junit", "github", "markdown", "sarif", "html")
+            for form in ("json", "junit", "github", "markdown", "sarif", "concise", "html")
             for name, code in (("right", 0), ("wrong", 1))
         ),
         Step("diff right.json right.json", 0),
@@ -204,7 +212,7 @@ class Walk:
             faults.append(f"didn't print {step.told!r}")
         form = re.search(r"--format (\w+)", step.line)
         contents = {f"--format {form[1]}": (form[1], out)} if form and form[1] in PARSED else {}
-        files = re.findall(r"(\w+)[=:](\S+\.\w+)|-o ((?:\S+)\.(\w+))", step.line)
+        files = re.findall(r"(\w+)[=:](\S+\.\w+)|(?:--plot|-o) ((?:\S+)\.(\w+))", step.line)
         for kind, name, output, ending in files:
             file = self.folder / (name or output)
             if file.exists():
@@ -248,6 +256,7 @@ def offered(text: str) -> set[str]:
     kinds += re.findall(r"\b(\w+)=FILE\b", words.partition("--report KIND=FILE")[2].partition(" --")[0])
     kinds += ["github"] if " or github" in words else []
     kinds += re.findall(r"([a-z-]+)\[:FILE\]", words.replace("- ", "-"))
+    kinds += re.findall(r"\.(png|svg|html|\w+)\b", words.partition("--plot FILE")[2].partition(")")[0])
     return set(kinds)
 
 

@@ -20,4 +20,4 @@ def test_an_unknown_format_is_refused(report):
 
 @pytest.mark.feature  # formats for other programs
 def test_what_a_terminal_alone_shows_goes_to_no_file():
-    assert set(FORMATS) - set(TO_FILES) == {"github"}
+    assert set(FORMATS) - set(TO_FILES) == {"github", "concise"}

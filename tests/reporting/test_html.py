@@ -324,7 +324,7 @@ def test_without_matplotlib_it_says_once_what_to_install(drawn, monkeypatch):
 @needs_matplotlib
 def test_pairs_beyond_those_drawn_say_how(drawn, monkeypatch):
     monkeypatch.setattr(page, "MOST_DRAWN", 0)
-    assert "--report html=FILE draws this one." in read(drawn).text
+    assert "--pair 'dy/dx' --plot FILE.html draws this one." in read(drawn).text
 
 
 def test_a_run_that_is_all_right_is_green_and_short(report):

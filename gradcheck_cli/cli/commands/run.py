@@ -188,13 +188,12 @@ def _run(ctx: click.Context, options: RunOptions, folders: Sequence[str], began:
 def _prepare_cases(cases: Sequence[Case], kinds: set[str], *, needs_fingerprints: bool) -> tuple[Case, ...]:
     """Return the cases with what the reports need, and no more: fingerprints, pictures."""
     # A table alone says nothing of changes since an earlier run, so it needs no fingerprints.
-    needs_fingerprints = needs_fingerprints or kinds != {"table"}
+    needs_fingerprints = needs_fingerprints or kinds not in ({"table"}, {"concise"})
+    figures_of = "doubtful" if "html" in kinds else ""
     return tuple(
         replace(
             case,
-            wanted=replace(
-                case.wanted, records_fingerprint=needs_fingerprints, draws_figures="html" in kinds
-            ),
+            wanted=replace(case.wanted, records_fingerprint=needs_fingerprints, figures_of=figures_of),
         )
         for case in cases
     )

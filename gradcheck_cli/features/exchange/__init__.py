@@ -1,4 +1,4 @@
-"""Results for other programs: JUnit, SARIF, GitHub's annotations and summaries."""
+"""Results for other programs: JUnit, SARIF, GitHub's annotations and summaries, lines for `grep`."""
 
 from __future__ import annotations
 
@@ -14,4 +14,5 @@ FORMATS = {
     "sarif": Format(
         f"{_ROOM}.annotations", "to_sarif", is_rooted=True, is_json=True, of_faults="faults_sarif"
     ),
+    "concise": Format(f"{_ROOM}.concise", "to_concise", to_file=False),
 }

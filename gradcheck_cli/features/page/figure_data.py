@@ -165,6 +165,7 @@ def _shorten(values: Float) -> tuple[float, ...]:
     return tuple(float(f"{value:.{_DIGITS}g}") for value in values)
 
 
+DOUBTFUL = "doubtful"  # the value of `Wanted.figures_of` for all pairs that aren't a plain pass
 # If a case has more such pairs, only the first ones are drawn, and no more after this many seconds of
 # processor time.
 _MOST_FIGURES = 12
@@ -172,12 +173,14 @@ _LONGEST = 15.0
 
 
 def draw_figures(judged: hooks.OpenCase) -> None:
-    """Add figures to the pairs that aren't a plain pass."""
-    findings = judged.findings
+    """Add figures to the pairs that `Wanted.figures_of` asks for."""
+    case, findings = judged.opener.case, judged.findings
+    wanted = case.wanted.figures_of
     began, drawn, pairs = clock.now(), 0, []
     for pair in findings.pairs:
         figure = None
-        if not is_plain(pair) and drawn < _MOST_FIGURES and clock.now() - began < _LONGEST:
+        is_wanted = pair.label == wanted if wanted != DOUBTFUL else not is_plain(pair)
+        if is_wanted and drawn < _MOST_FIGURES and clock.now() - began < _LONGEST:
             figure = _draw_figure(findings, pair, judged.opener)
             drawn += figure is not None
         pairs.append(pair if figure is None else replace(pair, figure=figure))

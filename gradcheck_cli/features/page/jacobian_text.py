@@ -22,8 +22,8 @@ from gradcheck_cli.numerics.precision import place_of_largest
 from gradcheck_cli.reporting.codes import code_for
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.reporting.terminal.pair_table import verdict_text
-from gradcheck_cli.results import FAILING, UNDECIDED, CheckResult, PairResult, Status
-from gradcheck_cli.running.session import check, start_tensorflow, user_code
+from gradcheck_cli.results import FAILING, UNDECIDED, CaseResult, CheckResult, PairResult, Status
+from gradcheck_cli.running.session import check, run_case, start_tensorflow, user_code
 from gradcheck_cli.serial import plain
 from gradcheck_cli.spec.case import Case, PairRule, stated_rule
 
@@ -148,6 +148,25 @@ def _is_whole(findings: Findings, label: str) -> bool:
         judged = findings.judged[label]
         return judged.samples[_index_to_show(judged.samples)].rows is None
     return all(pair.status is not Status.SKIPPED for pair in findings.pairs if pair.label == label)
+
+
+def draw_pair(case: Case, label: str) -> CaseResult:
+    """Check a case, and return its result with only one pair, drawn.
+
+    Raises:
+        UsageError: there is no such pair.
+        CaseFailedError: the case can't be checked.
+    """
+    start_tensorflow()
+    wanted = replace(case.wanted, figures_of=label, records_fingerprint=False)
+    result = run_case(replace(case, wanted=wanted))
+    if result.error is not None:
+        raise CaseFailedError(result.error.kind, result.error.message, result.error.traceback)
+    pairs = [pair for pair in result.pairs if pair.label == label]
+    if not pairs:
+        labels = ", ".join(pair.label for pair in result.pairs) or "none"
+        raise UsageError(f"--pair: no pair {label!r}; there are {labels}.")
+    return replace(result, pairs=tuple(pairs))
 
 
 # Its Jacobian.

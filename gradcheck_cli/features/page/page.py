@@ -224,12 +224,12 @@ def _pictures(
     pair: PairResult, figure: Figure | None, case: CaseResult, draw: _Draw | None
 ) -> tuple[Sequence[Picture], str]:
     """Draw a pair, or say why it isn't drawn."""
-    on_demand = f"{case.ran.reproduce} --report html=FILE"
+    on_demand = f"gradcheck show {case.file} --op {case.op} --case {case.case} --pair '{pair.label}' --plot"
     if figure is None:
-        undrawn = f"No picture was made in the run; {on_demand} makes one."
+        undrawn = f"No picture was made in the run; {on_demand} FILE.html makes one."
         return (), undrawn if pair.numbers.elements else ""
     if draw is None:
-        return (), f"The first {MOST_DRAWN} are drawn; {on_demand} draws this one."
+        return (), f"The first {MOST_DRAWN} are drawn; {on_demand} FILE.html draws this one."
     try:
         return draw(f"{case.op}{pair.label}", figure, kinks=needs_slopes(pair)), ""
     except Exception as error:  # noqa: BLE001 (matplotlib raises anything near the largest float)

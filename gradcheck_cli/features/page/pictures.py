@@ -8,13 +8,15 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure as Canvas
@@ -53,15 +55,38 @@ class Picture(NamedTuple):
 def pictures_of(label: str, figure: Figure, *, kinks: bool) -> list[Picture]:
     """Draw the contents of a figure, with one-sided slopes if kinks are shown."""
     pictures = []
-    with mpl.rc_context(_STYLE), warnings.catch_warnings():
-        # They say that the font lacks a letter, which a browser has elsewhere, or that numbers overflow.
-        warnings.simplefilter("ignore")
+    with _drawing(_STYLE):
         for index, part in enumerate(_parts(figure, kinks=kinks)):
             canvas = Canvas(figsize=(3.4, 2.9))
             canvas.patch.set_alpha(0)
             part.draw(canvas.add_axes(_ROOM_OF_MAP if part.is_map else _ROOM))
             pictures.append(Picture(part.title, part.words, _svg(canvas, f"{label}{index}")))
     return pictures
+
+
+def file_of(figure: Figure, form: str, *, kinks: bool) -> bytes:
+    """Return the contents of a figure as one PNG or SVG file, on white."""
+    with _drawing({**_STYLE, **{key: "black" for key, ink in _STYLE.items() if ink == _INK}}):
+        parts = _parts(figure, kinks=kinks)
+        canvas = Canvas(figsize=(3.4 * len(parts), 3.2), layout="constrained", facecolor="white")
+        for axes, part in zip(np.ravel(canvas.subplots(1, len(parts))), parts, strict=True):
+            part.draw(axes)
+            axes.set_title(part.title, fontsize=9, pad=6 if part.is_map else 30)
+        stream = io.BytesIO()
+        backend = FigureCanvasAgg(canvas) if form == "png" else FigureCanvasSVG(canvas)
+        backend.print_figure(stream, format=form, dpi=150)
+        return stream.getvalue()
+
+
+@contextmanager
+def _drawing(style: dict[str, object]) -> Iterator[None]:
+    """Draw in a style, without warnings.
+
+    They say that the font lacks a letter, which a browser takes from another font, or that numbers overflow.
+    """
+    with mpl.rc_context(style), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 class _Part(NamedTuple):
