@@ -447,10 +447,10 @@ class Opener(Protocol[Op]):
         """
 
     def at(self, sample: int) -> AbstractContextManager[None]:
-        """Give the weights their values at a sample point while a block runs; ops are run at them."""
+        """Give the weights their values at a sample point while a block runs; ops are run at them.
 
-    def settle_weights(self, can_be_evaluated: Callable[[], bool]) -> None:
-        """Let each weight move in the first way in which the forward can be evaluated, or else stay."""
+        Each moves in the first way in which the forward can be evaluated, or else stays.
+        """
 
     @property
     def still_weights(self) -> Sequence[str]:

@@ -40,7 +40,6 @@ from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.backward_walk import Walk
 from gradcheck_cli.tensorflow_backend.graph_view import ForwardGraph, UnheldStop
 from gradcheck_cli.tensorflow_backend.openers import CaseOpener, opener_of
-from gradcheck_cli.tensorflow_backend.walked_path import WalkedPath
 
 # If a case has more mismatched pairs, only the first ones are examined: each takes its own backward pass.
 MOST_PAIRS = 4
@@ -93,7 +92,7 @@ def _blame_at(
             return Blame((), None, reason), op
         wide = None if after_run else opener.in_float64(op)
         try:
-            blame = find_blame(WalkedPath.of(wide or op, output, input_indices), each_alone=after_run)
+            blame = find_blame(Walk.of(wide or op, output, input_indices), each_alone=after_run)
         except GradientFormError as error:
             if error.place is None:
                 raise CaseFailedError("gradient", error.message) from error
@@ -180,7 +179,7 @@ def _is_single(op: Any, label: str) -> bool:
     if pair is None:  # of second order
         return False
     try:
-        return len(WalkedPath.of(op, pair[0], [pair[1]]).steps) <= 1
+        return len(Walk.of(op, pair[0], [pair[1]]).path) <= 1
     except Exception:  # noqa: BLE001 (a path that can't be followed is no single op)
         return False
 
@@ -263,6 +262,8 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
                 walked = Walk.of(op, output, input_indices)
             except GradientFormError as error:
                 raise CaseFailedError("gradient", error.message) from error
+            for message in filter(None, map(walked.malformed, walked.steps)):
+                raise CaseFailedError("gradient", message)
             passes, gradients = walked.passes(np.ones(op.outputs[output].shape))
             ops = summarise_pass(passes)
             types_seen |= {summary.place.type for summary in ops}

@@ -516,6 +516,33 @@ class GraphRuns:
             self.traced.state.written.record(resource)
         return self._batched(function, trace, self._draws_of(trace), outputs)
 
+    def part(self, fetches: Sequence[Any], feeds: Sequence[tuple[Any, Array]] = ()) -> Batched:
+        """Batch a part of the graph of the declared dtypes' vjp, or for a twin what replaces it there.
+
+        Args:
+            fetches: tensors of that graph.
+            feeds: others, with their wide values, taken after the inputs, the draws and the upstreams,
+                which are zero where they aren't given.
+        """
+        trace = self.traced.vjp_trace
+        whole, own = trace.whole.function, tuple[Any, ...]
+        if self.traced.narrow is not None:
+            own = whole.tensors
+        tensors = own(tensor for tensor, _ in feeds)
+        values = [
+            dtypes.narrow(value, tensor.dtype.name) for tensor, (_, value) in zip(tensors, feeds, strict=True)
+        ]
+        fed = [*trace.inputs, *trace.held.draws, *trace.whole.upstreams, *tensors]
+        zeros = [
+            dtypes.narrow(np.zeros(self.traced.outputs[output].shape), upstream.dtype.name)
+            for output, upstream in zip(trace.whole.sources, trace.whole.upstreams, strict=True)
+        ]
+        constants = [
+            *self._draws_of(trace),
+            *zip((*trace.whole.upstreams, *tensors), (*zeros, *values), strict=True),
+        ]
+        return self._batched(private_graphs.subgraph_function(whole, fed, own(fetches)), trace, constants)
+
     def _draws_of(self, trace: VjpTrace) -> Iterable[tuple[Any, Array]]:
         return zip(trace.held.draws, self.traced.draws(trace.held), strict=True)
 
