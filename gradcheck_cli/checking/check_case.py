@@ -409,10 +409,7 @@ def _conclude(
     checks = [*opened, *(check for findings in points for check in findings.checks)]
     if others:
         own_rules = {key: rules[key] for key in expected_right}
-        jacobians, sparsities = points[0].jacobians, points[0].plan.sparsities
-        checks += run_checks(
-            ModesView(case, operations, own_rules, jacobians, sparsities, samples[0], others)
-        )
+        checks += run_checks(ModesView(case, operations, own_rules, samples[0], others))
     values = [findings.operations.declared.point for findings in points]
     view = CaseView(case, first, expected_right, pairs, values, examined.asked.opener.unrun_gradients(first))
     checks = keep_one_each([*run_checks(view), *checks])

@@ -340,6 +340,11 @@ class Walk:
         inside = self.low_precision(moving, [self.result])
         return coarsest(*[precision_of(dtype) for dtype in (*[info.dtype for info in infos], *inside)])
 
+    @property
+    def rtol(self) -> float | None:
+        """The relative tolerance that the spec states, for each op as well; `None` where it states none."""
+        return self.source.case.judging.tolerance.rtol
+
     def low_precision(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
         """Return the dtypes below float64 in which the ops between two sets of tensors compute."""
         if self.source.narrow is None:

@@ -26,6 +26,7 @@ from gradcheck_cli.numerics import (
     Reason,
     Verdict,
     judge,
+    rule_for,
 )
 from gradcheck_cli.numerics.precision import Float
 from gradcheck_cli.results import Status
@@ -288,10 +289,11 @@ def _evaluate_probe(
         values = probe.contributions(points[:, 0])
         return np.concatenate([values[:, :1], values[:, 1::2] - values[:, 2::2] + points * claimed], axis=1)
 
+    rule = rule_for(precision, precision).with_user(rtol=path.rtol)
     size = np.concatenate([np.abs(base[:1]), np.abs(base[1::2]) + np.abs(base[2::2])])
     slopes = np.concatenate([[probe.slope], claimed])
     judged = judge(
-        Problem(rows, [0.0], precision, precision, low=low, high=high, scale=1.0, base_value=size),
+        Problem(rows, [0.0], precision, precision, rule, low, high, scale=1.0, base_value=size),
         slopes[:, np.newaxis],
     )
     whole.note(judged, 0, slopes)
@@ -317,7 +319,7 @@ def _judge_op(path: Walk, index: int, finding: _ProbeFinding, *, is_late: bool) 
         reason = finding.reason or f"more than {_MOST_ALONE} ops are in doubt, and it wasn't checked alone"
         return OpVerdict(place, Status.INCONCLUSIVE, reason, contributes=finding.is_wrong)
     try:
-        alone = check_alone(path.isolate(index))
+        alone = check_alone(path.isolate(index), path.rtol)
     except (CaseFailedError, GradientFormError) as error:
         return OpVerdict(place, Status.INCONCLUSIVE, error.message, contributes=finding.is_wrong)
     if finding.is_wrong:
