@@ -41,7 +41,7 @@ def exponential(factor=1.0, **changes):
 
 @dataclass
 class Chain:
-    """`OpPath` over links in forward order; blame sees them backward."""
+    """A path over links in forward order; blame sees them backward."""
 
     links: list
     start: np.ndarray = field(default_factory=lambda: START)

@@ -332,14 +332,12 @@ class GradientFormError(Exception):
     Args:
         inputs: indices of the inputs whose gradient is wrong; empty where that isn't known.
         message: what was expected and what was found.
-        place: the op that the gradient belongs to, and where it is written; `None` where that isn't known.
     """
 
-    def __init__(self, inputs: tuple[int, ...], message: str, place: OpPlace | None = None) -> None:
+    def __init__(self, inputs: tuple[int, ...], message: str) -> None:
         """Keep the parts; the exception's text is the message."""
         self.inputs = inputs
         self.message = message
-        self.place = place
         super().__init__(message)
 
 

@@ -25,7 +25,6 @@ from gradcheck_cli.features.blame.backward_pass import (
 )
 from gradcheck_cli.features.blame.path_blame import (
     Blame,
-    OpVerdict,
     PathBlame,
     exit_code_of,
     find_blame,
@@ -94,10 +93,7 @@ def _blame_at(
         try:
             blame = find_blame(Walk.of(wide or op, output, input_indices), each_alone=after_run)
         except GradientFormError as error:
-            if error.place is None:
-                raise CaseFailedError("gradient", error.message) from error
-            verdict = OpVerdict(error.place, Status.MISMATCHED, evidence=error.message)
-            blame = Blame((verdict,), agrees=False, is_form=True)
+            raise CaseFailedError("gradient", error.message) from error
         if opener.case.judging.freeze is False and blame.agrees is False and not blame.named:
             blame = replace(blame, reason=_describe_unheld(op, output, input_indices))
         return blame, op
@@ -209,7 +205,7 @@ def _blame_line(label: str, opener: CaseOpener, points: Sequence[int]) -> str:
     except Exception as error:  # noqa: BLE001 (an explanation that fails must not cost the verdict)
         return f"no op can be named: {frames.first_line(error)}"
     is_sampler = any(op.place.draws for op in blame.named)
-    return sentence(blame) if len(blame.ops) > 1 or blame.is_form or is_sampler else ""
+    return sentence(blame) if len(blame.ops) > 1 or is_sampler else ""
 
 
 def _stops(op: OpenedOperation, output: int, input_indices: Sequence[int]) -> list[UnheldStop]:

@@ -63,7 +63,6 @@ class Blame:
     agrees: bool | None
     reason: str = ""  # why it can't be decided
     run: str = ""  # why a run fails although every op on the path is right; empty elsewhere
-    is_form: bool = False  # whether a gradient's form is wrong, so that nothing else could be checked
 
     @property
     def named(self) -> tuple[OpVerdict, ...]:

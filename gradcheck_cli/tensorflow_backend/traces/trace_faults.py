@@ -199,7 +199,7 @@ def naming_user_errors(note_shape: NoteShape | None = None) -> Iterator[None]:
 
 
 def _refuse_shape(op: Any, input_index: int, gradient: Any) -> None:
-    raise GradientFormError((), shape_fault(op, input_index, gradient), place_of(op))
+    raise GradientFormError((), shape_fault(op, input_index, gradient))
 
 
 def _explain(error: BaseException) -> CaseFailedError:
