@@ -258,7 +258,7 @@ class CaseOpener:
         if not self._weights() or (chosen is None and not sample):
             yield
             return
-        if chosen is None and sample not in weights.settled:
+        if chosen is None and sample > 0 and sample not in weights.settled:
             weights.settled.add(sample)
             self._settle_weights(sample)
         with self._moved(sample):
@@ -302,15 +302,16 @@ class CaseOpener:
         is_finite, graphs = self.open(Opening()).is_finite, self.state.graphs
 
         def is_accepted() -> bool:
-            with self._moved(sample), contextlib.suppress(CaseFailedError):
-                return not is_finite or bool(self.mode.open(self.state, Opening(sample)).is_finite)
-            return False
+            try:
+                with self._moved(sample), contextlib.suppress(CaseFailedError):
+                    return not is_finite or bool(self.mode.open(self.state, Opening(sample)).is_finite)
+                return False
+            finally:  # one that was traced at this point keeps its values
+                for key in [key for key, traced in graphs.items() if traced.sample == sample]:
+                    del graphs[key]
 
         def try_way(names: Sequence[str], way: int) -> bool:
             self.state.weights.ways.update(dict.fromkeys(names, way))
-            # One that was traced at this point keeps its values.
-            for key in [key for key, traced in graphs.items() if traced.sample == sample]:
-                del graphs[key]
             return is_accepted()
 
         def settle(names: Sequence[str], ways: Sequence[int]) -> None:
@@ -323,9 +324,13 @@ class CaseOpener:
 
         if is_accepted():
             return
+        ways, before = self.state.weights.ways, dict(self.state.weights.ways)
         moving = [tensor.name for _, tensor in self._weights() if not tensor.keeps]
         if try_way(moving, 0):
             settle(moving, WAYS)
+        else:  # it isn't the weights that are refused
+            ways.clear()
+            ways.update(before)
 
     @property
     def still_weights(self) -> list[str]:
