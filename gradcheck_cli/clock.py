@@ -28,7 +28,6 @@ class Work:
     """The cost of a case, in counts that are the same on every machine."""
 
     traces: int = 0  # how often the user's code, or a gradient of it, was traced
-    batch_traces: int = 0  # how often a graph was traced into one that takes many points
     calls: int = 0  # how often a traced graph was called, for one point or for many
     points: int = 0  # how many points these calls evaluated, of the forward or of a gradient
 
@@ -100,7 +99,7 @@ def spend(part: str) -> Iterator[None]:
         parts.enter(before)
 
 
-def add_work(*, traces: int = 0, batch_traces: int = 0, calls: int = 0, points: int = 0) -> None:
+def add_work(*, traces: int = 0, calls: int = 0, points: int = 0) -> None:
     """Add to the counts.
 
     Raises:
@@ -108,7 +107,6 @@ def add_work(*, traces: int = 0, batch_traces: int = 0, calls: int = 0, points: 
     """
     for work, _ in _COUNTED:
         work.traces += traces
-        work.batch_traces += batch_traces
         work.calls += calls
         work.points += points
     if any(work.points > most_points for work, most_points in _COUNTED):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -283,9 +282,12 @@ def examine(
     try:
         for done, sample in enumerate(samples):
             share = done / len(samples), (done + 1) / len(samples)
-            with contextlib.ExitStack() as stack:
-                with asked.budget.pause():
-                    op = first if sample == samples[0] else _open_at(opener, sample, first, stack)
+            with ExitStack() as stack:
+                op = first
+                if sample != samples[0]:
+                    with asked.budget.pause():
+                        stack.enter_context(opener.at(sample))
+                        op = opener.open(Opening(sample))
                 points.append(examine_point(asked, sample, op, share, points))
         examined = Examined.of(asked, points)
         beside = _look_beside(examined, below)
@@ -314,34 +316,6 @@ def examine(
     held = (*findings.held, *(f"{name} (the forward refuses other values)" for name in still))
     findings = replace(findings, samples=len(samples), held=held)
     return findings if beside is None else _add_beside(findings, beside, first)
-
-
-def _open_at(opener: Opener[Op], sample: int, first: Op, stack: contextlib.ExitStack) -> Op:
-    """Open a case at a sample point, with its weights moved while a stack of contexts is open.
-
-    Where the forward can't be evaluated with a weight moved, that moves in another way, or stays: no one said
-    that it could.
-    """
-
-    def open_moved(kept: contextlib.ExitStack) -> Op | None:
-        with contextlib.ExitStack() as moving:
-            moving.enter_context(opener.at(sample))
-            with suppress(CaseFailedError):
-                op = opener.open(Opening(sample))
-                if not first.is_finite or op.is_finite:
-                    kept.push(moving.pop_all())
-                    return op
-        return None
-
-    def can_be_evaluated() -> bool:
-        with contextlib.ExitStack() as ended:
-            return open_moved(ended) is not None
-
-    op = open_moved(stack)
-    if op is None:
-        opener.settle_weights(can_be_evaluated)
-        op = open_moved(stack)
-    return opener.open(Opening(sample)) if op is None else op
 
 
 _REMEDY = "if a value must not go there, say so: a `domain`"
@@ -435,10 +409,7 @@ def _conclude(
     checks = [*opened, *(check for findings in points for check in findings.checks)]
     if others:
         own_rules = {key: rules[key] for key in expected_right}
-        jacobians, sparsities = points[0].jacobians, points[0].plan.sparsities
-        checks += run_checks(
-            ModesView(case, operations, own_rules, jacobians, sparsities, samples[0], others)
-        )
+        checks += run_checks(ModesView(case, operations, own_rules, samples[0], others))
     values = [findings.operations.declared.point for findings in points]
     view = CaseView(case, first, expected_right, pairs, values, examined.asked.opener.unrun_gradients(first))
     checks = keep_one_each([*run_checks(view), *checks])

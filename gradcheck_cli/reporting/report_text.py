@@ -191,9 +191,8 @@ def _lines_beside_checks(case: results.CaseResult, width: int) -> list[Text]:
 
 
 def _work(work: Work) -> str:
-    batches = f", {visible.count(work.batch_traces, 'trace')} of batches" if work.batch_traces else ""
     calls, points = visible.count(work.calls, "call"), visible.count(work.points, "point")
-    return f"{visible.count(work.traces, 'trace')}{batches}, {calls} for {points}"
+    return f"{visible.count(work.traces, 'trace')}, {calls} for {points}"
 
 
 def _parts(case: results.CaseResult) -> str:

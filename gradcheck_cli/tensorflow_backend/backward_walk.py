@@ -1,4 +1,4 @@
-"""Walks one backward pass through a graph: the ops that it visits, and the gradients into and out of each.
+"""Walks one backward pass through a graph: the ops that it visits, along the path and each by itself.
 
 Forward and gradient are in one graph, with tf.functions inlined where that changes nothing, so that their ops
 are visited one by one. The ops in a loop's or a branch's body belong to the loop or branch.
@@ -6,7 +6,8 @@ are visited one by one. The ops in a loop's or a branch's body belong to the loo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,47 +15,98 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from gradcheck_cli.checking.ops.operation import OpPass, OpPlace
+from gradcheck_cli.checking.ops.operation import (
+    Float,
+    Gradients,
+    Operation,
+    OpFacts,
+    OpOnPath,
+    OpPass,
+    OpPlace,
+    TensorInfo,
+)
+from gradcheck_cli.errors import CaseFailedError
+from gradcheck_cli.numerics import Precision, precision_of
+from gradcheck_cli.numerics.precision import coarsest
+from gradcheck_cli.numerics.problem import draw_signs, scales
 from gradcheck_cli.reach import reached
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
-from gradcheck_cli.tensorflow_backend.dtypes import Array
+from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack
 from gradcheck_cli.tensorflow_backend.frames import place_in_users_code
-from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched
+from gradcheck_cli.tensorflow_backend.graph.graph_operation import GraphOperation
+from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched, GraphRuns, run_where_accepted
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
-from gradcheck_cli.tensorflow_backend.op_types import FLAT, STOPS
+from gradcheck_cli.tensorflow_backend.op_types import FLAT, IMPLICIT_SAMPLERS, STOPS, is_random
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs
-from gradcheck_cli.tensorflow_backend.private.private_graphs import subgraph_function
 from gradcheck_cli.tensorflow_backend.registry import place_of
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.state import at_values
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import dense, gradients_of, naming_run_errors
-from gradcheck_cli.tensorflow_backend.traces.tracing import GradientGraph
-from gradcheck_cli.tensorflow_backend.twin.float64_twin import BackwardEnds, Twin
-from gradcheck_cli.tensorflow_backend.twin.widening import wide_dtype
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import naming_run_errors, run_error
+from gradcheck_cli.tensorflow_backend.traces.tracing import VjpTrace, handles
 
-READ = "ReadVariableOp"
+_READ = "ReadVariableOp"
+_HANDLES = (tf.resource, tf.variant)
+# A function, and the index of its argument for each tensor that it takes, by the tensor's id.
+Part = tuple[Batched, dict[int, int]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One op of the pass, with the gradients that flow through it."""
+
+    op: Any
+    # output index -> the incoming gradients, which are added up, for outputs that have one
+    upstreams: Mapping[int, Sequence[Any]]
+    # input index -> the outgoing gradient, or `None`; for floating inputs that move with an input of the case
+    gradients: Mapping[int, Any]
+    results: int = 0  # how many leading inputs are a custom gradient's results; its arguments follow them
+
+    @property
+    def beside(self) -> list[Any]:
+        """The inputs that don't move although others do, such as a selection's condition."""
+        if self.results:
+            return []
+        inputs = enumerate(self.op.inputs)
+        return [tensor for index, tensor in inputs if index not in self.gradients]
+
+    @property
+    def is_transparent(self) -> bool:
+        """Whether its gradient is its upstream: a plain `Identity`, or a read of a variable."""
+        return self.passes_on or self.op.type == _READ
+
+    @property
+    def passes_on(self) -> bool:
+        """Whether it is a plain `Identity`."""
+        return bool(self.op.type == "Identity" and not private_gradients.has_own_gradient(self.op))
+
+    @property
+    def inputs(self) -> list[Any]:
+        """The tensors that move."""
+        return [self.op.inputs[index] for index in self.gradients]
+
+    @property
+    def outputs(self) -> list[Any]:
+        """The tensors that have an upstream."""
+        return [self.op.outputs[index] for index in self.upstreams]
+
+    @property
+    def flows(self) -> list[Any]:
+        """The gradients that flow in and out, as far as they are tensors with numbers."""
+        flows = [*(flow for own in self.upstreams.values() for flow in own), *self.gradients.values()]
+        return list(filter(is_numeric, flows))
 
 
 @dataclass
 class Walk:
-    """A backward pass from one output to some inputs, in a graph of its own.
+    """A backward pass from one output to some inputs.
 
-    For a float64 twin, the graph is in the declared dtypes, since its ops have gradients to call; what runs
-    is its twin.
+    The ops are those of the graph in the declared dtypes, which have gradients. For a float64 twin, what runs
+    is what replaces them there.
     """
 
-    source: TracedCase  # the case that was traced, or its twin
-    graph: GradientGraph  # forward and gradient
+    source: TracedCase  # the case or its twin, with functions inlined
     output: int
-    input_indices: tuple[int, ...]
-    # What `build` finds in the graph.
-    upstream: Any = None  # the placeholder of the upstream
-    handles: dict[int, Any] = field(default_factory=dict)  # of the variables among these inputs, by index
-    gradients: list[Any] = field(default_factory=list)  # for each of these inputs, its gradient, or `None`
-    steps: list[Step] = field(default_factory=list)  # the ops on the path, in backward order
-    # what keeps its value while the inputs move: draws, and `stop_gradient`s if they are held
-    held: frozen.Held = field(default_factory=frozen.Held)
-    _twin: tuple[int, Twin] | None = None  # how many ops the graph had, and its twin
+    input_indices: Sequence[int]
 
     @staticmethod
     def of(op: Any, output: int, input_indices: Sequence[int]) -> Walk:
@@ -62,128 +114,123 @@ class Walk:
 
         Raises:
             CaseFailedError: what forward or gradient raised; an override that no op carries.
-            GradientFormError: a gradient of wrong shape, found while the graph is built.
+            GradientFormError: a gradient of wrong form that belongs to no input.
         """
-        declared = op.traced.declared
-        subject, info = declared.subject(declared.bound()), declared.outputs[output]
-        graph = GradientGraph(subject, op.traced.forward, inlined=True)
-        walk = Walk(op.traced, graph, output, tuple(input_indices))
-        graph.trace(walk.build, [*subject.signature, tf.TensorSpec(info.shape, info.dtype)])
-        walk.held = graph.find_held(walk.held.stops)
+        walk = Walk(op.traced.inlined(), output, input_indices)
+        _ = walk.trace
         return walk
 
-    def build(self, *tensors: Any) -> list[Any]:
-        """Build the graph from its inputs and the upstream, and return the output."""
-        *inputs, self.upstream = tensors
-        result = self.graph.call_forward(inputs)[self.output]
-        all_inputs = [*inputs, *self.graph.subject.variables]
-        sources = [all_inputs[input_index] for input_index in self.input_indices]
-        # A variable's tensor in the graph is its handle.
-        graph = tf.compat.v1.get_default_graph()
-        self.handles = {
-            input_index: graph.capture(all_inputs[input_index].handle)
-            for input_index in self.input_indices
-            if input_index >= len(inputs)
-        }
-        graph_sources = [
-            self.handles[input_index] if input_index in self.handles else inputs[input_index]
-            for input_index in self.input_indices
-        ]
-        with private_gradients.backward_log() as visits:
-            self.gradients = gradients_of([result], sources, [self.upstream])
-        self.graph.order.add()
-        if self.source.case.judging.freeze is not False:
-            self.held = frozen.Held(frozen.stops_among(graph_sources, [result]))
-        self.steps = steps_of(visits, graph_sources, result, self.upstream, self.held.stops)
-        return [tf.identity(result)]
-
     @property
-    def function(self) -> Any:
-        """Forward and gradient, traced."""
-        return self.graph.function
+    def trace(self) -> VjpTrace:
+        """Forward and gradient, traced in the declared dtypes."""
+        return self.source.declared.vjp_trace
 
-    @property
-    def inputs(self) -> tuple[Any, ...]:
-        """Every argument's tensor."""
-        return self.graph.inputs
+    @cached_property
+    def sources(self) -> dict[int, Any]:
+        """The tensor of each input, or a variable's handle, by index."""
+        variables = handles(self.trace.whole.function, self.source.state.variables)
+        tensors = [*self.trace.inputs, *variables]
+        return {index: tensors[index] for index in self.input_indices if tensors[index] is not None}
 
-    @property
+    @cached_property
     def result(self) -> Any:
         """The output's tensor."""
-        return self.graph.outputs[self.output]
+        return self.trace.outputs[self.output].op.inputs[0]
 
-    def dtype_of(self, tensor: Any) -> Any:
-        """Return the dtype in which a tensor of the graph is fed and fetched."""
-        return tensor.dtype if self.source.narrow is None else wide_dtype(tensor.dtype)
+    @cached_property
+    def upstream(self) -> Any:
+        """The placeholder of the upstream."""
+        return self.trace.whole.upstreams[self.trace.whole.sources.index(self.output)]
 
-    def _make_twin(self) -> Twin:
-        """Return the twin; the graph grows when gradients of its ops are called: then it gets another one."""
-        size = len(self.function.graph.get_operations())
-        if self._twin is None or self._twin[0] != size:
-            gradients = [
-                (self._source(input_index), gradient)
-                for input_index, gradient in zip(self.input_indices, self.gradients, strict=True)
-                if gradient is not None
-            ]
-            ends = BackwardEnds(self.inputs, [self.result], gradients)
-            variables, body_holds = self.source.state.wide_variables, self.held.body_holds
-            self._twin = size, Twin(self.function, variables, body_holds, backward=ends)
-        return self._twin[1]
+    @cached_property
+    def stops(self) -> tuple[Any, ...]:
+        """The `stop_gradient`s that keep their values while the inputs move."""
+        if self.source.case.judging.freeze is False:
+            return ()
+        return frozen.stops_among([*self.sources.values()], [self.result])
 
-    def low_precision(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
-        """Return the dtypes below float64 in which the ops between two sets of tensors compute."""
-        if self.source.narrow is None:
-            return graph_path.dtypes_of(graph_path.ops_between(inputs, outputs))
-        twin = self._make_twin()
-        kept_ops = twin.narrow_ops_between(twin.tensors(inputs), twin.tensors(outputs))
-        return sorted({dtype for op in kept_ops for dtype in op.dtypes})
+    @cached_property
+    def gradients(self) -> list[Any]:
+        """For each input, the gradient that arrives, or `None`."""
+        trace = self.trace
+        pairs = [(output, index) for output in trace.whole.sources for index in trace.connected(output)]
+        by_pair = dict(zip(pairs, (gradient for _, gradient in trace.whole.gradients), strict=True))
+        return [by_pair.get((self.output, index)) for index in self.input_indices]
 
-    def part(self, fetches: Sequence[Any], feeds: Sequence[tuple[Any, Array]] = ()) -> Batched:
-        """Return a part of the graph as a function of the inputs, the draws and other tensors.
+    @cached_property
+    def steps(self) -> list[Step]:
+        """The ops, in backward order. An op without a gradient function is the last on its path."""
+        sources = [*self.sources.values()]
+        between = [*graph_path.ops_between(sources, [self.result]), *(tensor.op for tensor in sources)]
+        on_path, unvisited = set(between), dict.fromkeys(between)
+        moving = filter(is_numeric, graph_path.outputs_of(graph_path.ops_after(sources, self.stops)))
+        moving_ids = {id(tensor) for tensor in (*sources, *moving)} - set(map(id, self.stops))
+        flows: dict[int, list[Any]] = {id(self.result): [self.upstream]}  # of each tensor, by its id
+        steps = []
+        for visit in self.trace.visits[self.output]:
+            op = visit.op
+            if op not in on_path:
+                continue
+            unvisited.pop(op, None)
+            unit = private_graphs.custom_gradient_of(op)
+            first = 0 if unit is None else unit.results
+            upstreams = {
+                index: [flow]
+                for index, flow in enumerate(visit.upstreams)
+                if id(op.outputs[index]) in flows and isinstance(flow, tf.Tensor)
+            }
+            # A loop's op gains inputs when its gradient is built; these have no gradient.
+            pulled = list(zip(op.inputs, visit.gradients, strict=False))
+            for tensor, gradient in pulled:
+                if gradient is not None:
+                    flows.setdefault(id(tensor), []).append(gradient)
+            gradients = {
+                index: gradient
+                for index, (tensor, gradient) in enumerate(pulled)
+                if index >= first and id(tensor) in moving_ids
+            }
+            steps.append(Step(op, upstreams, gradients, first))
+        for op in unvisited:
+            if op.type in STOPS or any(tensor.op is op for tensor in sources):
+                continue
+            upstreams = {
+                index: flows[id(tensor)] for index, tensor in enumerate(op.outputs) if id(tensor) in flows
+            }
+            gradients = {index: None for index, tensor in enumerate(op.inputs) if id(tensor) in moving_ids}
+            if upstreams and gradients:
+                steps.append(Step(op, upstreams, gradients))
+        return steps
+
+    @cached_property
+    def places(self) -> list[OpPlace]:
+        """The name of each op, and the place of its gradient."""
+        return [place_of(step.op) for step in self.steps]
+
+    def part(self, fetches: Iterable[Any], feeds: Iterable[tuple[Any, Array]] = ()) -> Part:
+        """Return a part of the graph as a function of the inputs, the draws, the upstreams and other tensors.
 
         Args:
-            feeds: the other tensors, with their values at the base point, wide.
+            fetches: what it computes.
+            feeds: these others, with their values where they aren't given.
         """
-        at, body_holds = self.source.at, self.held.body_holds
-        tensors = [tensor for tensor, _ in feeds]
-        kinds = [self.dtype_of(tensor).name for tensor in (*self.held.draws, *tensors)]
-        values = [*self.source.draws(self.held), *(value for _, value in feeds)]
-        narrow = [dtypes.narrow(value, kind) for value, kind in zip(values, kinds, strict=True)]
-        function = subgraph_function(self.function, [*self.inputs, *self.held.draws, *tensors], fetches)
-        return Batched(
-            function if self.source.narrow is None else self._make_twin().function(function),
-            [*at.arguments, *((kind, value.shape) for kind, value in zip(kinds, narrow, strict=True))],
-            [*at.narrow, *narrow],
-            rewind=None if body_holds is None else body_holds.rewind,
-        )
-
-    def starts(self, input_index: int) -> list[Any]:
-        """Return the tensors that hold an input; for a variable, what is read from its handle."""
-        return graph_path.values_from(self._source(input_index))
-
-    def is_source(self, tensor: Any) -> bool:
-        """Whether a tensor is an input that the walk leads to, or its handle."""
-        return any(tensor is self._source(input_index) for input_index in self.input_indices)
-
-    def _source(self, input_index: int) -> Any:
-        """Return an input's tensor, or a variable's handle."""
-        is_variable = input_index in self.handles
-        return self.handles[input_index] if is_variable else self.inputs[input_index]
+        trace = self.trace
+        places = {id(tensor): tensor for tensor in (*trace.inputs, *trace.held.draws, *trace.whole.upstreams)}
+        others = [feed for feed in feeds if id(feed[0]) not in places]
+        numbers = {key: number for number, key in enumerate((*places, *(id(tensor) for tensor, _ in others)))}
+        return GraphRuns(self.source).part([*fetches], others), numbers
 
     @cached_property
     def _moving(self) -> tuple[list[Any], Batched]:
         """The output and the tensors at each op, each once, and the function that computes them."""
         all_tensors = [self.result]
         for step in self.steps:
-            all_tensors += [step.op.inputs[index] for index in step.gradients]
-            all_tensors += [*step.beside, *(step.op.outputs[index] for index in step.upstreams)]
+            all_tensors += [*step.inputs, *step.beside, *step.outputs]
         tensors = graph_path.distinct(tensor for tensor in all_tensors if tensor.dtype not in _HANDLES)
-        return tensors, self.part(tensors, self._held_values)
+        return tensors, self.part(tensors, self._held_values)[0]
 
     @cached_property
     def _held_values(self) -> list[tuple[Any, Array]]:
-        stops = self.held.stops
-        return list(zip(stops, self.part(stops).once(), strict=True)) if stops else []
+        return list(zip(self.stops, self.part(self.stops)[0].once(), strict=True)) if self.stops else []
 
     def values(self, moved: Mapping[int, Array]) -> dict[int, Array]:
         """Return the values, wide, of the tensors and handles at each op, by their ids.
@@ -192,15 +239,15 @@ class Walk:
             tf.errors.OpError: the forward refuses the point, at which some inputs are moved.
         """
         tensors, function = self._moving
-        arguments, variables = self.source.at.split(
-            {index: value[np.newaxis] for index, value in moved.items()}
-        )
+        stacks = {index: value[np.newaxis] for index, value in moved.items()}
+        arguments, variables = self.source.at.split(stacks)
         with at_values(self.source.variables, variables) as points:
             next(points)
             values = function.once(arguments)
         return dict(zip(map(id, tensors), values, strict=True)) | {
-            id(handle): moved.get(index, self.source.at.point[index])
-            for index, handle in self.handles.items()
+            id(source): moved.get(index, self.source.at.point[index])
+            for index, source in self.sources.items()
+            if source.dtype == tf.resource
         }
 
     @cached_property
@@ -215,15 +262,11 @@ class Walk:
         return values | {id(tensor): value for tensor, value in self._held_values}
 
     @cached_property
-    def _flows(self) -> tuple[list[Any], Batched]:
+    def _pull(self) -> tuple[list[Any], Part]:
         """Every tensor of the backward pass, each once, and the function that computes them."""
-        all_flows = [
-            *self.gradients,
-            *[flow for step in self.steps for flow in step.upstreams.values()],
-            *[flow for step in self.steps for flow in step.gradients.values()],
-        ]
-        tensors = graph_path.distinct(filter(is_numeric, all_flows))
-        return tensors, self.part(tensors, [(self.upstream, np.zeros(self.upstream.shape))])
+        flows = [*self.gradients, *(flow for step in self.steps for flow in step.flows)]
+        tensors = graph_path.distinct(filter(is_numeric, flows))
+        return tensors, self.part(tensors)
 
     def passes(self, upstream: Array) -> tuple[list[OpPass], list[Array | None]]:
         """Return the gradients at each op for an upstream, and the gradient of each input.
@@ -231,29 +274,30 @@ class Walk:
         Raises:
             CaseFailedError: what was raised when it ran.
         """
-        tensors, function = self._flows
-        last = len(function.arguments) - 1
+        tensors, (function, places) = self._pull
         with naming_run_errors("gradient"):
-            values = function.once({last: upstream[np.newaxis]})
+            values = function.once({places[id(self.upstream)]: upstream[np.newaxis]})
         value_of = dict(zip(map(id, tensors), values, strict=True))
+
+        def total(flows: Sequence[Any]) -> Array | None:
+            values = [value_of[id(flow)] for flow in flows if id(flow) in value_of]
+            return sum(values[1:], values[0]) if values else None
+
         passes = [
             OpPass(
-                self.places[index],
-                tuple((output, value_of.get(id(flow))) for output, flow in step.upstreams.items()),
-                tuple(
-                    (input_index - step.results, value_of.get(id(flow)))
-                    for input_index, flow in step.gradients.items()
-                ),
+                place,
+                tuple((output, total(flows)) for output, flows in step.upstreams.items()),
+                tuple((index - step.results, total([flow])) for index, flow in step.gradients.items()),
             )
-            for index, step in enumerate(self.steps)
+            for place, step in zip(self.places, self.steps, strict=True)
         ]
-        return passes, [value_of.get(id(gradient)) for gradient in self.gradients]
+        return passes, [total([gradient]) for gradient in self.gradients]
 
     def ends(self, input_index: int) -> list[str]:
         """Return the ops that backpropagation doesn't go through, between an input and the output."""
-        if input_index >= len(self.inputs):
+        start = self.sources.get(input_index)
+        if start is None or start.dtype == tf.resource:
             return []
-        start = self.inputs[input_index]
         between = set(graph_path.ops_between([start], [self.result]))
 
         def users(op: Any) -> list[Any]:
@@ -268,42 +312,277 @@ class Walk:
                 descriptions.append(f"{op.type}{kind} '{op.name}'" + (f" at {place}" if place else ""))
         return sorted(descriptions)
 
+    # The path as blame sees it, without the ops that only pass a gradient on.
+
     @cached_property
-    def places(self) -> list[OpPlace]:
-        """The name of each op, and the place of its gradient."""
-        return [place_of(step.op) for step in self.steps]
+    def path(self) -> list[Step]:
+        """Its ops, in backward order."""
+        return [step for step in self.steps if not step.is_transparent]
 
-
-_HANDLES = (tf.resource, tf.variant)
-
-
-@dataclass(frozen=True)
-class Step:
-    """One op of the pass, with the gradients that flow through it."""
-
-    op: Any
-    upstreams: dict[int, Any]  # output index -> the incoming gradient, for outputs that have one
-    # input index -> the outgoing gradient, or `None`; for floating inputs that move with an input of the case
-    gradients: dict[int, Any]
-    results: int = 0  # how many leading inputs are a custom gradient's results; its arguments follow them
+    @cached_property
+    def ops(self) -> tuple[OpOnPath, ...]:
+        """What is known about each op of the path."""
+        passes, _ = self.passes(np.ones(self.source.outputs[self.output].shape))
+        return tuple(
+            OpOnPath(op_pass.place, self._obstacle(step), self._fault(step, op_pass))
+            for op_pass, step in zip(passes, self.steps, strict=True)
+            if not step.is_transparent
+        )
 
     @property
-    def beside(self) -> list[Any]:
-        """The inputs that don't move although others do, such as a selection's condition."""
-        if self.results:
-            return []
-        inputs = enumerate(self.op.inputs)
-        return [tensor for index, tensor in inputs if index not in self.gradients]
+    def precision(self) -> Precision:
+        """The precision in which the path computes: its coarsest dtype's."""
+        infos = [
+            self.source.outputs[self.output],
+            *(self.source.inputs[input_index] for input_index in self.input_indices),
+        ]
+        moving = [start for source in self.sources.values() for start in graph_path.values_from(source)]
+        inside = self.low_precision(moving, [self.result])
+        return coarsest(*[precision_of(dtype) for dtype in (*[info.dtype for info in infos], *inside)])
 
     @property
-    def is_transparent(self) -> bool:
-        """Whether its gradient is its upstream: a plain `Identity`, or a read of a variable."""
-        return self.passes_on or self.op.type == READ
+    def rtol(self) -> float | None:
+        """The relative tolerance that the spec states, for each op as well; `None` where it states none."""
+        return self.source.case.judging.tolerance.rtol
+
+    def low_precision(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[str]:
+        """Return the dtypes below float64 in which the ops between two sets of tensors compute."""
+        if self.source.narrow is None:
+            return graph_path.dtypes_of(graph_path.ops_between(inputs, outputs))
+        twin = self.source.wide_vjp.twin
+        kept_ops = twin.narrow_ops_between(twin.tensors(inputs), twin.tensors(outputs))
+        return sorted({dtype for op in kept_ops for dtype in op.dtypes})
+
+    def isolate(self, index: int) -> Operation:
+        """Return an op of the path as an op of its own, at its own operating point.
+
+        Its inputs are those that move, and its outputs those with an upstream. A `tf.custom_gradient` is one
+        op, with its whole forward between its arguments and its results.
+
+        Raises:
+            CaseFailedError: it takes a variable itself, not its value.
+        """
+        step = self.path[index]
+
+        def is_connected(_: int, input_index: int) -> bool:  # to any output
+            return bool(alone.pulled[input_index])
+
+        alone = OpAlone(is_connected, walk=self, step=step)
+        if any(tensor.dtype == tf.resource for tensor in alone.fed):
+            raise CaseFailedError("forward", "it reads a variable, whose place no other value can take")
+        return Operation(
+            facts=alone,
+            evaluate=alone.evaluate,
+            vjp=lambda output, upstream: alone.joint_vjp({output: upstream}),
+            joint_vjp=alone.joint_vjp,
+            rounded_sizes=lambda _: dtypes.magnitudes(alone.base_values),  # it is a single op
+        )
+
+    def written_ops(self, whole: Walk) -> list[Operation] | None:
+        """Return each op whose gradient isn't TensorFlow's by itself; `None` if one of them can't be.
+
+        Args:
+            whole: the path from all inputs, on which all that moves an op moves it.
+        """
+        written = []
+        index_in_whole = {step.op.name: index for index, step in enumerate(whole.path)}
+        for index, op in enumerate(self.ops):
+            if op.place.inside or self._is_users(index):
+                here = index_in_whole.get(self.path[index].op.name)
+                if op.place.inside or op.obstacle or op.fault or self.closes_over(index) or here is None:
+                    return None
+                written.append(whole.isolate(here))
+        return written
+
+    def _is_users(self, index: int) -> bool:
+        """Whether the user wrote an op's gradient, or the custom gradient that took one of TensorFlow's."""
+        unit, file = private_graphs.custom_gradient_of(self.path[index].op), self.ops[index].place.file
+        is_own = bool(file) and not file.startswith("tensorflow/")
+        return is_own or (unit is not None and bool(private_gradients.site_of_gradient(unit.function).places))
+
+    def closes_over(self, index: int) -> bool:
+        """Whether a custom gradient's forward moves with more than its arguments: it closes over a tensor."""
+        op = self.path[index].op
+        unit = private_graphs.custom_gradient_of(op)
+        if unit is None:
+            return False
+        op_inputs = list(op.inputs)
+        closed = map(id, (*op_inputs[unit.results :], *self.stops))
+        before = reached(op_inputs[: unit.results], lambda tensor: tensor.op.inputs, closed=closed, key=id)
+        sources = set(map(id, self.sources.values()))
+        # TensorFlow requires a gradient for each variable that is used.
+        return any(tensor.dtype != tf.resource and id(tensor) in sources for tensor in before.values())
+
+    def probe(self, generator: np.random.Generator) -> WalkedProbe:
+        """Draw an upstream at the output and a direction for the inputs, and pull the upstream back."""
+        info = self.source.outputs[self.output]
+        upstream = _draw_both_signs(generator, info.shape, is_complex=info.is_complex)
+        directions = {}
+        for input_index in self.input_indices:
+            point = self.source.at.point[input_index]
+            step_sizes = scales(np.abs(point).ravel(), self.source.case.tensors[input_index].scale).step
+            directions[input_index] = step_sizes.reshape(point.shape) * _draw_both_signs(
+                generator, point.shape, is_complex=np.iscomplexobj(point)
+            )
+        passes, gradients = self.passes(upstream)
+        slope = sum(
+            _inner(gradient, directions[input_index])
+            for input_index, gradient in zip(self.input_indices, gradients, strict=True)
+            if gradient is not None
+        )
+        rows = [[(self.result, upstream)]]
+        for step, op_pass in zip(self.steps, passes, strict=True):
+            if not step.is_transparent:
+                for tensors, flows in (
+                    (step.outputs, op_pass.upstreams),
+                    (step.inputs, op_pass.gradients),
+                ):
+                    pairs = zip(tensors, flows, strict=True)
+                    rows.append([(tensor, flow) for tensor, (_, flow) in pairs if flow is not None])
+        return WalkedProbe(self, directions, float(slope), rows)
+
+    def _fault(self, step: Step, op_pass: OpPass) -> str:
+        """Say what is wrong with the form of an op's gradient, which TensorFlow doesn't always check."""
+        malformed = self.malformed(step)
+        if malformed:
+            return malformed
+        for tensor, (index, value), flow in zip(
+            step.inputs, op_pass.gradients, step.gradients.values(), strict=True
+        ):
+            shape = self.base.get(id(tensor), np.empty(())).shape
+            subject = f"its gradient for its input {index}"
+            if flow is not None and is_numeric(tensor) and flow.dtype != tensor.dtype:
+                return f"{subject} must be {tensor.dtype.name}, as the input is, but is {flow.dtype.name}"
+            if value is not None and is_numeric(tensor) and value.shape != shape:
+                return (
+                    f"{subject} must have shape {list(shape)}, as the input has, but has {list(value.shape)}"
+                )
+        return ""
+
+    def malformed(self, step: Step) -> str:
+        """Say what TensorFlow would refuse in the form of an op's gradient; empty if nothing."""
+        for op, index, message in self.trace.malformed:
+            # What stands for a custom gradient has the tensors of its arguments.
+            is_view = step.results and any(op.inputs[index] is tensor for tensor in step.op.inputs)
+            if op is step.op or is_view:
+                return message
+        return ""
+
+    def _obstacle(self, step: Step) -> str:
+        """Say why an op can't be differenced by itself; empty if it can."""
+        ends = [*step.outputs, *(flow for flows in step.upstreams.values() for flow in flows)]
+        ends += [flow for flow in step.gradients.values() if flow is not None]
+        if not all(map(is_numeric, ends)) or not step.upstreams:
+            return "it passes on a list of tensors, not numbers"
+        inner_types = {node.op for node in graph_path.inner_nodes(step.op)}
+        if STOPS & inner_types:
+            return "a stop_gradient inside it can't be held"
+        if any(is_random(name) for name in inner_types) and self.trace.held.body_holds is None:
+            return "it draws random numbers inside"
+        if ({step.op.type} | inner_types) & IMPLICIT_SAMPLERS:
+            return "its gradient is that of a distribution, not of a draw"
+        return ""
+
+
+def find_written_ops(op: GraphOperation, output: int, inputs: Sequence[int]) -> Sequence[Operation] | None:
+    """Return the ops between an output and inputs whose gradients the user wrote; see `hooks`."""
+    # Every input of an op moves, not only those on this path: at a tie, each of a maximum's two gradients may
+    # be right by itself, and both together wrong.
+    path = Walk.of(op, output, inputs)
+    every = [index for index in range(op.traced.at.count) if op.facts.is_connected(output, index)]
+    return path.written_ops(path if set(every) <= set(inputs) else Walk.of(op, output, every))
+
+
+@dataclass
+class WalkedProbe:
+    """One upstream and one direction, with the backward pass for it; see `path_blame.Probe`."""
+
+    walk: Walk  # the backward pass
+    directions: dict[int, Array]  # by input index, the direction in which it moves
+    slope: float  # the pair's gradient along that direction
+    # the output with its upstream; then for each op its outputs with theirs, its inputs with their gradients
+    rows: list[list[tuple[Any, Array]]]
+
+    @cached_property
+    def room(self) -> tuple[float, float]:
+        """How far the inputs may move back and forth along the direction, in units of it."""
+        low, high = -np.inf, np.inf
+        for input_index, direction in self.directions.items():
+            bounds = self.walk.source.case.tensors[input_index].domain
+            if np.iscomplexobj(direction):
+                continue
+            point = self.walk.source.at.point[input_index]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ends = [(bound - point) / direction for bound in bounds]
+            for end in ends:
+                finite_ends = end[np.isfinite(end)]
+                high = min([high, *finite_ends[finite_ends >= 0].tolist()])
+                low = max([low, *finite_ends[finite_ends <= 0].tolist()])
+        return low, high
 
     @property
-    def passes_on(self) -> bool:
-        """Whether it is a plain `Identity`."""
-        return bool(self.op.type == "Identity" and not private_gradients.has_own_gradient(self.op))
+    def is_finite(self) -> list[tuple[bool, bool]]:
+        """For each op, whether all its upstreams are finite, and all its gradients."""
+        finite = [all(bool(np.isfinite(flow).all()) for _, flow in row) for row in self.rows[1:]]
+        return list(zip(finite[::2], finite[1::2], strict=True))
+
+    def contributions(self, steps: Float) -> Float:
+        """Contract values at points along the direction.
+
+        Args:
+            steps: (B,) how far, in units of the direction.
+
+        Returns:
+            (B, 1 + 2 K): the output with the upstream; then for each op its outputs with their upstreams, and
+            its inputs with their gradients. NaN where the forward refuses a point.
+        """
+        points = [self._at(float(step)) for step in steps]
+        contracted = [
+            [
+                np.nan if values is None else sum(_inner(flow, values[id(tensor)]) for tensor, flow in row)
+                for row in self.rows
+            ]
+            for values in points
+        ]
+        return np.array(contracted, np.float64).reshape(len(steps), len(self.rows))
+
+    def sizes(self, step: float) -> Float:
+        """Return, for each op, the sum of the magnitudes of its gradients along the direction, (K,)."""
+        ahead, behind = self._at(step), self._at(-step)
+        if ahead is None or behind is None:
+            return np.full(len(self.rows) // 2, np.nan)
+
+        def size(tensor: Any, flow: Array) -> float:
+            change = np.abs(ahead[id(tensor)] - behind[id(tensor)])
+            return float(np.sum(np.abs(flow) * change)) if flow.shape == change.shape else 0.0
+
+        with np.errstate(invalid="ignore", over="ignore"):
+            sizes = [sum(size(*term) for term in row) / (2 * step) for row in self.rows[1:]]
+        return np.add(sizes[::2], sizes[1::2])
+
+    def _at(self, step: float) -> dict[int, Array] | None:
+        point = self.walk.source.at.point
+        moved = {index: point[index] + step * direction for index, direction in self.directions.items()}
+        try:
+            return self.walk.values(moved)
+        except tf.errors.OpError as error:
+            if step == 0:
+                raise run_error(error, "forward") from error
+            return None
+
+
+def _draw_both_signs(generator: np.random.Generator, shape: tuple[int, ...], *, is_complex: bool) -> Array:
+    """Draw numbers of either sign, none of them small, so that no error is multiplied by almost zero."""
+    values = draw_signs(generator, shape) * generator.uniform(0.5, 1.5, shape)
+    if not is_complex:
+        return values
+    return values + 1j * _draw_both_signs(generator, shape, is_complex=False)
+
+
+def _inner(flow: Array, value: Array) -> float:
+    """Return Re<flow, value>, with TensorFlow's convention for complex gradients."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return float(np.real(np.vdot(flow, value))) if flow.shape == value.shape else float("nan")
 
 
 def is_numeric(tensor: Any) -> bool:
@@ -311,68 +590,125 @@ def is_numeric(tensor: Any) -> bool:
     return tensor is not None and dtypes.is_differentiable(tensor.dtype)
 
 
-def steps_of(
-    visits: Sequence[private_gradients.Visit],
-    sources: Sequence[Any],
-    result: Any,
-    upstream: Any,
-    stops: Sequence[Any],
-) -> list[Step]:
-    """Collect the gradients at each op. An op without a gradient function is the last on its path."""
-    moving_ids = _find_moving(sources, stops)
-    visited = {visit.op for visit in visits} | {tensor.op for tensor in sources}
-    unvisited = [
-        op for op in graph_path.ops_between(sources, [result]) if op not in visited and op.type not in STOPS
-    ]
-    flows: dict[int, list[Any]] = {id(result): [upstream]}  # the gradients of each tensor, by its id
-    steps = []
-    for visit in visits:
-        op = visit.op
-        if op.graph is not result.graph:
-            continue
-        unit = private_graphs.custom_gradient_of(op)
-        first = 0 if unit is None else unit.results
-        upstreams = {
-            index: _as_tensor(flow, op.outputs[index])
-            for index, flow in enumerate(visit.upstreams)
-            if id(op.outputs[index]) in flows and isinstance(flow, tf.Tensor | tf.IndexedSlices)
+@dataclass(frozen=True)
+class OpAlone(OpFacts):
+    """One op on a walk: what is known of it, and how it runs. Its inside, such as a loop, isn't looked at."""
+
+    walk: Walk = field(kw_only=True)
+    step: Step = field(kw_only=True)
+
+    @cached_property
+    def fed(self) -> list[Any]:
+        """The tensors that move, each once."""
+        return graph_path.distinct(self.step.inputs)
+
+    def values(self, tensors: Sequence[Any]) -> list[Array]:
+        """Return the values of tensors at the op at the base point."""
+        return [self.walk.base[id(tensor)] for tensor in tensors]
+
+    @cached_property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """The tensors that move."""
+        return self._infos("in", self.fed)
+
+    @cached_property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """The tensors that have an upstream."""
+        return self._infos("out", self.step.outputs)
+
+    def _infos(self, word: str, tensors: Sequence[Any]) -> tuple[TensorInfo, ...]:
+        """Describe tensors, as `in`, or `in0` and `in1`: their own names say nothing."""
+        is_wide = self.walk.source.narrow is not None
+        return tuple(
+            TensorInfo(
+                f"{word}{index}" if len(tensors) > 1 else word,
+                dtypes.reference_dtype(tensor.dtype.name) if is_wide else tensor.dtype.name,
+                value.shape,
+            )
+            for index, (tensor, value) in enumerate(zip(tensors, self.values(tensors), strict=True))
+        )
+
+    @property
+    def point(self) -> list[Array]:
+        """The op's own operating point."""
+        return self.values(self.fed)
+
+    @property
+    def base_values(self) -> list[Array]:
+        """The outputs there."""
+        return self.values(self.step.outputs)
+
+    @cached_property
+    def quantisers(self) -> tuple[str, ...]:
+        """Types of ops between the tensors that move and the outputs that round."""
+        return tuple(graph_path.quantisers(graph_path.ops_between(self.fed, self.step.outputs)))
+
+    @cached_property
+    def low_precision(self) -> tuple[str, ...]:
+        """Dtypes below float64 between the tensors that move and the outputs."""
+        return tuple(self.walk.low_precision(self.fed, self.step.outputs))
+
+    # What runs.
+
+    def evaluate(self, batch: Mapping[int, Stack]) -> list[Array]:
+        """Evaluate the op at several points; if it refuses one, its outputs are NaN there."""
+        function, places = self._forward
+        size = sum(info.size for info in self.outputs)
+        return run_where_accepted(
+            lambda part: function(part, size),
+            {
+                places[id(tensor)]: stack
+                for index, stack in batch.items()
+                for tensor in self._moved_with(self.fed[index])
+            },
+            lambda _: [np.full(info.shape, np.nan) for info in self.outputs],
+        )
+
+    def joint_vjp(self, upstreams: Mapping[int, Stack]) -> Gradients:
+        """Pull upstreams of all outputs back at once; missing ones are zero."""
+        if not any(self.pulled):
+            return [None] * len(self.fed)
+        function, places = self._pull
+        count = len(next(iter(upstreams.values())))
+        flows = {
+            places[id(flow)]: upstreams.get(output, np.zeros((count, *info.shape)))
+            for output, (info, (flow, *_)) in enumerate(
+                zip(self.outputs, self.step.upstreams.values(), strict=True)
+            )
         }
-        # A loop's op gains inputs when its gradient is built; these have no gradient.
-        pulled = list(zip(op.inputs, visit.gradients, strict=False))
-        for tensor, gradient in pulled:
-            if gradient is not None:
-                flows.setdefault(id(tensor), []).append(gradient)
-        gradients = {
-            index: _as_tensor(gradient, tensor)
-            for index, (tensor, gradient) in enumerate(pulled)
-            if index >= first and id(tensor) in moving_ids
-        }
-        steps.append(Step(op, upstreams, gradients, results=first))
-    return steps + [
-        step for op in unvisited if (step := _step_without_gradient(op, flows, moving_ids)) is not None
-    ]
+        with naming_run_errors("gradient"):
+            values = iter(function(flows, sum(info.size for info in self.inputs)))
+        rows = [[next(values) for _ in gradients] for gradients in self.pulled]
+        return [sum(row[1:], row[0]) if row else None for row in rows]
 
+    @cached_property
+    def pulled(self) -> list[list[Any]]:
+        """For each tensor that moves, the gradients that the pass has for it: one for each place it is at."""
+        pairs = [*zip(self.step.inputs, self.step.gradients.values(), strict=True)]
+        return [[flow for tensor, flow in pairs if tensor is fed and flow is not None] for fed in self.fed]
 
-def _step_without_gradient(op: Any, flows: Mapping[int, Sequence[Any]], moving_ids: set[int]) -> Step | None:
-    """Return the step of an op that has an upstream but no gradient function to call."""
-    upstreams = {
-        index: tf.add_n([_as_tensor(flow, tensor) for flow in flows[id(tensor)]])
-        for index, tensor in enumerate(op.outputs)
-        if id(tensor) in flows
-    }
-    gradients = {index: None for index, tensor in enumerate(op.inputs) if id(tensor) in moving_ids}
-    return Step(op, upstreams, gradients) if upstreams and gradients else None
+    @cached_property
+    def _pull(self) -> Part:
+        """The op's gradient at its operating point: in place of what flows in, anything may."""
+        zeros = map(np.zeros, (info.shape for info in self.outputs))
+        flows = [flow for flow, *_ in self.step.upstreams.values()]
+        return self.walk.part(itertools.chain(*self.pulled), zip(flows, zeros, strict=True))
 
+    @cached_property
+    def _forward(self) -> Part:
+        """The op's outputs, as a function of the tensors that move."""
+        base = self.walk.base
+        # An op's other inputs keep their values: a condition may be made of what moves, too.
+        after = graph_path.ops_after(self.fed)
+        held = [*self.walk.stops, *(tensor for tensor in self.step.beside if tensor.op in after)]
+        values = {id(tensor): (tensor, base[id(tensor)]) for tensor in held if id(tensor) in base}
+        for fed in self.fed:
+            values |= {id(tensor): (tensor, base[id(fed)]) for tensor in self._moved_with(fed)}
+        return self.walk.part(self.step.outputs, values.values())
 
-def _as_tensor(flow: Any, tensor: Any) -> Any:
-    if isinstance(flow, tf.IndexedSlices):
-        # A variable's handle has no shape; the slices have one.
-        return tf.convert_to_tensor(flow) if tensor.dtype == tf.resource else dense(flow, tensor)
-    return flow
-
-
-def _find_moving(sources: Sequence[Any], stops: Sequence[Any]) -> set[int]:
-    """Return the ids of floating tensors that move with the inputs, except through a held `stop_gradient`."""
-    stop_ids = {id(tensor) for tensor in stops}
-    moving = filter(is_numeric, graph_path.outputs_of(graph_path.ops_after(sources, stops)))
-    return {id(tensor) for tensor in (*sources, *moving)} - stop_ids
+    def _moved_with(self, fed: Any) -> list[Any]:
+        """Return what moves with an input: a custom gradient's forward reads a variable for itself."""
+        if not self.step.results or fed.op.type != _READ:
+            return [fed]
+        others = [op.outputs[0] for op in fed.op.inputs[0].consumers() if op.type == _READ]
+        return [fed, *[tensor for tensor in others if tensor is not fed]]

@@ -19,6 +19,7 @@ from gradcheck_cli.results import VERSION_CHECK
 from gradcheck_cli.spec.case import Case, InputSpec, Running, version_fits
 from gradcheck_cli.spec.values.moves import WAYS, keep_structure
 from gradcheck_cli.tensorflow_backend import dtypes, users_code
+from gradcheck_cli.tensorflow_backend.backward_walk import find_written_ops
 from gradcheck_cli.tensorflow_backend.binding import flat_tensors
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder
 from gradcheck_cli.tensorflow_backend.binding.flat_tensors import plain_name, with_variables
@@ -37,7 +38,6 @@ from gradcheck_cli.tensorflow_backend.private import private_state
 from gradcheck_cli.tensorflow_backend.registry import require_seen
 from gradcheck_cli.tensorflow_backend.traces.state import Resource, captured_ids
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error, trace_function
-from gradcheck_cli.tensorflow_backend.walked_path import find_written_ops
 
 
 def trace_alone(case: Case, unknown: Collection[int]) -> Callable[[Sequence[Array]], list[Any]]:
@@ -258,14 +258,21 @@ class CaseOpener:
         if not self._weights() or (chosen is None and not sample):
             yield
             return
+        if chosen is None and sample > 0 and sample not in weights.settled:
+            weights.settled.add(sample)
+            self._settle_weights(sample)
+        with self._moved(sample):
+            yield
+
+    def _moved(self, sample: int) -> contextlib.AbstractContextManager[None]:
+        chosen = self.state.chosen.get(sample)
         chosen_values = dict(zip((tensor.name for tensor in self.case.tensors), chosen or (), strict=False))
         own = sample if chosen is None else 1  # which weights that are no inputs have at chosen points
         values = [
             np.asarray(chosen_values.get(tensor.name, self.state.value_of(tensor, own)))
             for _, tensor in self._weights()
         ]
-        with weights.at(values, self.state.wide_variables):
-            yield
+        return self.state.weights.at(values, self.state.wide_variables)
 
     def drawn(self, sample: int) -> dict[int, Array]:
         """Return the arguments that are drawn, at a sample point, by index: (1, *shape) each."""
@@ -286,29 +293,44 @@ class CaseOpener:
         finally:
             del self.state.chosen[sample]
 
-    def settle_weights(self, can_be_evaluated: Callable[[], bool]) -> None:
+    def _settle_weights(self, sample: int) -> None:
         """Let each weight move in the first way in which the forward can be evaluated, or else stay.
 
-        A weight that can't move must not hold the others: they are halved until it is alone.
+        No one said that the weights could move. One that can't must not hold the others: they are halved
+        until it is alone, and only then moves in other ways than all do first.
         """
+        is_finite, graphs = self.open(Opening()).is_finite, self.state.graphs
+
+        def is_accepted() -> bool:
+            try:
+                with self._moved(sample), contextlib.suppress(CaseFailedError):
+                    return not is_finite or bool(self.mode.open(self.state, Opening(sample)).is_finite)
+                return False
+            finally:  # one that was traced at this point keeps its values
+                for key in [key for key, traced in graphs.items() if traced.sample == sample]:
+                    del graphs[key]
 
         def try_way(names: Sequence[str], way: int) -> bool:
             self.state.weights.ways.update(dict.fromkeys(names, way))
-            self.state.graphs.clear()  # one that was traced at a sample point keeps that point's values
-            return can_be_evaluated()
+            return is_accepted()
 
-        def settle(names: Sequence[str]) -> None:
-            if any(try_way(names, way) for way in WAYS):
+        def settle(names: Sequence[str], ways: Sequence[int]) -> None:
+            if any(try_way(names, way) for way in ways):
                 return
             self.state.weights.ways.update(dict.fromkeys(names, 0))
-            if len(names) > 1:
-                settle(names[: len(names) // 2])
-                settle(names[len(names) // 2 :])
+            middle = len(names) // 2
+            for half in (names[:middle], names[middle:]) if middle else ():
+                settle(half, WAYS[:1] if len(half) > 1 else WAYS)
 
+        if is_accepted():
+            return
+        ways, before = self.state.weights.ways, dict(self.state.weights.ways)
         moving = [tensor.name for _, tensor in self._weights() if not tensor.keeps]
         if try_way(moving, 0):
-            settle(moving)
-        self.state.graphs.clear()
+            settle(moving, WAYS)
+        else:  # it isn't the weights that are refused
+            ways.clear()
+            ways.update(before)
 
     @property
     def still_weights(self) -> list[str]:

@@ -65,7 +65,7 @@ NAMED = {
 }
 # What TensorFlow differentiates in one go is named whole, with the gradients inside it.
 WHOLE = {"in_loop": "While", "recomputed": "IdentityN"}
-RIGHT = ["of_symmetric", "rounding"]
+RIGHT = ["beside_a_weight_that_stays", "of_symmetric", "rounding"]
 UNDECIDED = ["jump", "surrogate_inside"]
 
 

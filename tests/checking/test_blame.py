@@ -41,12 +41,13 @@ def exponential(factor=1.0, **changes):
 
 @dataclass
 class Chain:
-    """`OpPath` over links in forward order; blame sees them backward."""
+    """A path over links in forward order; blame sees them backward."""
 
     links: list
     start: np.ndarray = field(default_factory=lambda: START)
     slope: object = None  # of the whole, in place of what the links' gradients make
     precision: object = FLOAT64
+    rtol: object = None
     asked: list = field(default_factory=list)
 
     @property
@@ -269,3 +270,9 @@ def test_without_an_op_there_is_nothing_to_blame():
     blame = find_blame(chain)
     assert (blame.ops, blame.status) == ((), Status.PASSED)
     assert sentence(blame) == "there is no op on this path"
+
+
+def test_a_stated_tolerance_is_each_ops_as_well():
+    slight = exponential(1 + 1e-7)
+    assert find_blame(Chain([sine(), slight])).status is Status.PASSED
+    assert [op.place.name for op in find_blame(Chain([sine(), slight], rtol=1e-9)).named] == ["exp_1"]

@@ -113,6 +113,15 @@ def cancelling(x):
     return tf.exp(overridden(tf.tanh(overridden(x, "BlamedDouble")), "BlamedHalf"))
 
 
+ONE = tf.Variable(tf.ones([], tf.float64), trainable=False)
+
+
+def beside_a_weight_that_stays(x):
+    """A forward that accepts no other value of a variable."""
+    with tf.control_dependencies([tf.debugging.assert_near(ONE, tf.ones([], tf.float64))]):
+        return tf.exp(tf.sin(x) * tf.identity(ONE))
+
+
 def closing_over(x):
     """A custom gradient that knows nothing of what its forward closes over."""
     outer = tf.sin(x)

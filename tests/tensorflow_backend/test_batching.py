@@ -27,18 +27,14 @@ def batched(function, *shapes, dtype="float64", **changes):
     )
 
 
-WAYS = ["direct", "mapped", "map_fn"]
+WAYS = ["direct", "mapped"]
 
 
 @pytest.fixture
 def modes(monkeypatch):
     """Record how each batch is evaluated, and set which way is taken."""
     seen = []
-    loop, mapped, alone = Batched._loop, Batched._map, Batched._run_one_by_one
-
-    def watched_loop(self, which, stacks):
-        seen.append("map_fn")
-        return loop(self, which, stacks)
+    mapped, alone = Batched._map, Batched._run_one_by_one
 
     def watched_mapped(self, which, stacks):
         seen.append("mapped")
@@ -48,12 +44,10 @@ def modes(monkeypatch):
         seen.append("direct")
         return alone(self, which, stacks)
 
-    monkeypatch.setattr(Batched, "_loop", watched_loop)
     monkeypatch.setattr(Batched, "_map", watched_mapped)
     monkeypatch.setattr(Batched, "_run_one_by_one", watched_alone)
 
     def setting(way):
-        monkeypatch.setattr(graph_runs, "_DIRECT_POINTS", 0 if way == "map_fn" else 10**9)
         monkeypatch.setattr(Batched, "is_mappable", is_mappable if way == "mapped" else False)
         return seen
 
@@ -93,8 +87,6 @@ def test_all_ways_agree(modes, function, shapes):
         seen = modes(way)
         found[way] = batched(function, *shapes)(batch, 9)
         assert seen[-1] == way
-    for values, expected in zip(found["map_fn"], found["direct"], strict=True):
-        np.testing.assert_allclose(values, expected, rtol=1e-12, atol=1e-12)
     for values, expected in zip(found["mapped"], found["direct"], strict=True):
         np.testing.assert_array_equal(values, expected)
 

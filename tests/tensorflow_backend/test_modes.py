@@ -117,7 +117,7 @@ def test_functions_that_differ_between_modes_are_told(run_in):
     assert [result.pairs[0].status for result in results.values()] == [Status.PASSED, Status.PASSED]
     message = failed(results["eager"])["modes"]
     assert message.startswith("dy/dx differs: ")
-    assert message.endswith("at y[0, 0] / x[0, 0]. So does y itself: the forward is another function there.")
+    assert message.endswith("at x[0, 0]. So does y itself: the forward is another function there.")
 
 
 def test_none_in_one_mode_alone(run_in):
@@ -469,5 +469,4 @@ def test_large_jacobians_are_compared_too(run_in, mix, size, method):
     assert [str(pair.status) for one in other.values() for pair in one.pairs] == ["passed", "passed"]
     message = failed(other["eager"])["modes"]
     assert message.startswith("dy/dx differs: ")
-    assert ("for a random upstream" in message) == (method == "probe")
     assert message.endswith("So does y itself: the forward is another function there.")

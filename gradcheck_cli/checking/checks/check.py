@@ -24,7 +24,6 @@ from gradcheck_cli.checking.pairs.pair import PairSample
 from gradcheck_cli.numerics import FLOAT16, FLOAT32, FLOAT64, Precision, precision_of, rule_for
 from gradcheck_cli.numerics.precision import coarsest, largest_finite
 from gradcheck_cli.numerics.problem import draw_eight_bits, typical_size
-from gradcheck_cli.numerics.sampling import Sparsity
 from gradcheck_cli.numerics.shared_limits import DIRECTIONS, FEW, FLOATS_AT_ONCE, KNOWN
 from gradcheck_cli.results import CheckResult, PairResult, Status
 from gradcheck_cli.spec.case import Case, PairRule
@@ -123,9 +122,6 @@ class ModesView:
     case: Case  # the case; its `mode` is that of `operations`
     operations: Operations  # the ops at the first sample point
     rules: Mapping[PairKey, PairRule | None]  # the spec's rule for each pair that is to be right
-    # those at hand of the declared op, and those of its formula
-    jacobians: tuple[Mapping[PairKey, Jacobian | None], Mapping[PairKey, Jacobian | None]]
-    sparsities: Mapping[PairKey, Sparsity]  # the guessed ones; each mode's gradient must confirm them
     sample: int  # index of the sample point
     # mode -> a function that makes its opener
     others: Mapping[str, Callable[[], Any]] = field(default_factory=dict)

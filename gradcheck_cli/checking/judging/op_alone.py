@@ -34,7 +34,7 @@ from gradcheck_cli.numerics import (
 )
 from gradcheck_cli.numerics.precision import coarsest, place_of_largest
 from gradcheck_cli.results import Status
-from gradcheck_cli.spec.case import Argument, Case, InputSpec, Judging
+from gradcheck_cli.spec.case import Argument, Case, InputSpec, Judging, StatedTolerance
 
 # How long probes of one op's large pairs may go on, in seconds of processor time.
 _SECONDS = 1.0
@@ -68,8 +68,12 @@ class SingleOpVerdict:
     is_nonlinear: bool = False
 
 
-def check_alone(op: Operation) -> SingleOpVerdict:
+def check_alone(op: Operation, rtol: float | None = None) -> SingleOpVerdict:
     """Check an op's gradient for every input that moves, at its own operating point.
+
+    Args:
+        op: the op.
+        rtol: the relative tolerance; `None` for the table's.
 
     Raises:
         CaseFailedError: it can't be evaluated at its point, or its gradient raises.
@@ -81,8 +85,9 @@ def check_alone(op: Operation) -> SingleOpVerdict:
         return SingleOpVerdict(
             Status.INCONCLUSIVE, reason=f"it draws anew at each call ({', '.join(op.facts.random_types)})"
         )
-    pairs = pairs_at(_case_of(op), Operations.of_one(op), dict.fromkeys(pair_keys(op)))
-    jacobians = analytic_jacobians(_case_of(op), op, pairs, {})
+    case = _case_of(op, rtol=rtol)
+    pairs = pairs_at(case, Operations.of_one(op), dict.fromkeys(pair_keys(op)))
+    jacobians = analytic_jacobians(case, op, pairs, {})
     judged = settle_pairs(Stage.FORMULA, Evidence(pairs), judge_pairs(pairs, jacobians))
     judged |= probe_pairs({key: pairs[key] for key in pairs if key not in judged}, 0, Budget(_SECONDS))
     judged = settle_pairs(Stage.POINT, Evidence(pairs), judged)
@@ -161,7 +166,7 @@ def _is_elementwise(op: Operation, generator: np.random.Generator) -> bool:
     return bool(np.all(moves | (values == op.base_values[0])))
 
 
-def _case_of(op: Operation, method: str = "probe") -> Case:
+def _case_of(op: Operation, method: str = "probe", rtol: float | None = None) -> Case:
     """Return a case of the op's inputs, in which all but small pairs are probed: many ops are checked."""
     return Case(
         op="op",
@@ -170,7 +175,7 @@ def _case_of(op: Operation, method: str = "probe") -> Case:
         arguments=tuple(
             Argument(info.name, (InputSpec(info.name, info.dtype, info.shape),)) for info in op.inputs
         ),
-        judging=Judging(method=method),
+        judging=Judging(tolerance=StatedTolerance(rtol=rtol), method=method),
     )
 
 

@@ -332,14 +332,12 @@ class GradientFormError(Exception):
     Args:
         inputs: indices of the inputs whose gradient is wrong; empty where that isn't known.
         message: what was expected and what was found.
-        place: the op that the gradient belongs to, and where it is written; `None` where that isn't known.
     """
 
-    def __init__(self, inputs: tuple[int, ...], message: str, place: OpPlace | None = None) -> None:
+    def __init__(self, inputs: tuple[int, ...], message: str) -> None:
         """Keep the parts; the exception's text is the message."""
         self.inputs = inputs
         self.message = message
-        self.place = place
         super().__init__(message)
 
 
@@ -447,10 +445,10 @@ class Opener(Protocol[Op]):
         """
 
     def at(self, sample: int) -> AbstractContextManager[None]:
-        """Give the weights their values at a sample point while a block runs; ops are run at them."""
+        """Give the weights their values at a sample point while a block runs; ops are run at them.
 
-    def settle_weights(self, can_be_evaluated: Callable[[], bool]) -> None:
-        """Let each weight move in the first way in which the forward can be evaluated, or else stay."""
+        Each moves in the first way in which the forward can be evaluated, or else stays.
+        """
 
     @property
     def still_weights(self) -> Sequence[str]:

@@ -25,7 +25,6 @@ from gradcheck_cli.features.blame.backward_pass import (
 )
 from gradcheck_cli.features.blame.path_blame import (
     Blame,
-    OpVerdict,
     PathBlame,
     exit_code_of,
     find_blame,
@@ -40,7 +39,6 @@ from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.backward_walk import Walk
 from gradcheck_cli.tensorflow_backend.graph_view import ForwardGraph, UnheldStop
 from gradcheck_cli.tensorflow_backend.openers import CaseOpener, opener_of
-from gradcheck_cli.tensorflow_backend.walked_path import WalkedPath
 
 # If a case has more mismatched pairs, only the first ones are examined: each takes its own backward pass.
 MOST_PAIRS = 4
@@ -93,12 +91,9 @@ def _blame_at(
             return Blame((), None, reason), op
         wide = None if after_run else opener.in_float64(op)
         try:
-            blame = find_blame(WalkedPath.of(wide or op, output, input_indices), each_alone=after_run)
+            blame = find_blame(Walk.of(wide or op, output, input_indices), each_alone=after_run)
         except GradientFormError as error:
-            if error.place is None:
-                raise CaseFailedError("gradient", error.message) from error
-            verdict = OpVerdict(error.place, Status.MISMATCHED, evidence=error.message)
-            blame = Blame((verdict,), agrees=False, is_form=True)
+            raise CaseFailedError("gradient", error.message) from error
         if opener.case.judging.freeze is False and blame.agrees is False and not blame.named:
             blame = replace(blame, reason=_describe_unheld(op, output, input_indices))
         return blame, op
@@ -180,7 +175,7 @@ def _is_single(op: Any, label: str) -> bool:
     if pair is None:  # of second order
         return False
     try:
-        return len(WalkedPath.of(op, pair[0], [pair[1]]).steps) <= 1
+        return len(Walk.of(op, pair[0], [pair[1]]).path) <= 1
     except Exception:  # noqa: BLE001 (a path that can't be followed is no single op)
         return False
 
@@ -202,12 +197,15 @@ def _blame_line(label: str, opener: CaseOpener, points: Sequence[int]) -> str:
         if cut_off:
             return cut_off
         blame = blame_path(output, [input_index], points, opener).blame
+        if blame.status is Status.PASSED and len(blame.ops) > 1:  # along these directions, in float64
+            again = blame_path(output, [input_index], points, opener, after_run=True).blame
+            blame = again if again.named else replace(blame, agrees=False)
     except CaseFailedError as error:
         return f"no op can be named: {error.message}"
     except Exception as error:  # noqa: BLE001 (an explanation that fails must not cost the verdict)
         return f"no op can be named: {frames.first_line(error)}"
     is_sampler = any(op.place.draws for op in blame.named)
-    return sentence(blame) if len(blame.ops) > 1 or blame.is_form or is_sampler else ""
+    return sentence(blame) if len(blame.ops) > 1 or is_sampler else ""
 
 
 def _stops(op: OpenedOperation, output: int, input_indices: Sequence[int]) -> list[UnheldStop]:
@@ -263,6 +261,8 @@ def trace_case(case: Case, label: str | None = None, types: Sequence[str] = ()) 
                 walked = Walk.of(op, output, input_indices)
             except GradientFormError as error:
                 raise CaseFailedError("gradient", error.message) from error
+            for message in filter(None, map(walked.malformed, walked.steps)):
+                raise CaseFailedError("gradient", message)
             passes, gradients = walked.passes(np.ones(op.outputs[output].shape))
             ops = summarise_pass(passes)
             types_seen |= {summary.place.type for summary in ops}

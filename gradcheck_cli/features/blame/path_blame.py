@@ -25,14 +25,14 @@ from gradcheck_cli.numerics import (
     Problem,
     Reason,
     Verdict,
-    estimate,
+    judge,
     rule_for,
 )
-from gradcheck_cli.numerics.shared_limits import MARGIN
+from gradcheck_cli.numerics.precision import Float
 from gradcheck_cli.results import Status
 
 if TYPE_CHECKING:
-    from gradcheck_cli.tensorflow_backend.walked_path import WalkedPath, WalkedProbe
+    from gradcheck_cli.tensorflow_backend.backward_walk import Walk, WalkedProbe
 
 LISTED = 3  # ops in doubt that a sentence names
 
@@ -63,7 +63,6 @@ class Blame:
     agrees: bool | None
     reason: str = ""  # why it can't be decided
     run: str = ""  # why a run fails although every op on the path is right; empty elsewhere
-    is_form: bool = False  # whether a gradient's form is wrong, so that nothing else could be checked
 
     @property
     def named(self) -> tuple[OpVerdict, ...]:
@@ -216,13 +215,25 @@ class _ProbeFinding:
     is_rough: bool = False  # right as far as the probes can see, but less precisely than the tolerance asks
     reason: str = ""
 
+    def note(self, judged: Judgement, row: int, slopes: Float) -> None:
+        """Note how one probe was judged."""
+        verdict, uncertainty = judged.verdict[row, 0], judged.uncertainty[row, 0]
+        if verdict == Verdict.MISMATCH:
+            self.is_wrong = True
+        elif verdict == Verdict.KINK:
+            self.reason = "the path has a kink here"
+        elif verdict == Verdict.INCONCLUSIVE:
+            self.is_rough = True
+            if not uncertainty <= _ROUGH * abs(slopes[row]):
+                self.reason = str(EXPLANATIONS[Reason(int(judged.reason[row, 0]))])
+
     @property
     def is_right(self) -> bool:
         """Whether a probe tested it and nothing contradicts it."""
         return self.is_tested and not (self.is_wrong or self.reason)
 
 
-def find_blame(path: WalkedPath, *, each_alone: bool = False) -> Blame:
+def find_blame(path: Walk, *, each_alone: bool = False) -> Blame:
     """Check every op on a path, and say which are wrong.
 
     Args:
@@ -261,83 +272,53 @@ def find_blame(path: WalkedPath, *, each_alone: bool = False) -> Blame:
 
 
 def _evaluate_probe(
-    path: WalkedPath, probe: WalkedProbe, findings: list[_ProbeFinding], whole: _ProbeFinding
+    path: Walk, probe: WalkedProbe, findings: list[_ProbeFinding], whole: _ProbeFinding
 ) -> None:
     """Evaluate one probe: compare the two sides of each op, and of the whole gradient."""
     precision = path.precision
-    rule = rule_for(precision, precision)
     low, high = probe.room
-    estimated = estimate(
-        Problem(
-            lambda points: probe.contributions(points[:, 0]),
-            [0.0],
-            precision,
-            precision,
-            low=low,
-            high=high,
-            scale=1.0,
-        )
+    step = min(precision.first_step, abs(low) or np.inf, high or np.inf)
+    base, *beside = probe.contributions(np.array([0.0, step, -step]))
+    # A row is what an op moves less what its gradient claims, and a slope of the claim's size: relative to
+    # that the two may differ.
+    with np.errstate(invalid="ignore", over="ignore"):
+        claimed = np.nan_to_num((beside[0] - beside[1])[2::2] / (2 * step), posinf=0.0, neginf=0.0)
+
+    def rows(points: Float) -> Float:
+        values = probe.contributions(points[:, 0])
+        return np.concatenate([values[:, :1], values[:, 1::2] - values[:, 2::2] + points * claimed], axis=1)
+
+    rule = rule_for(precision, precision).with_user(rtol=path.rtol)
+    size = np.concatenate([np.abs(base[:1]), np.abs(base[1::2]) + np.abs(base[2::2])])
+    slopes = np.concatenate([[probe.slope], claimed])
+    judged = judge(
+        Problem(rows, [0.0], precision, precision, rule, low, high, scale=1.0, base_value=size),
+        slopes[:, np.newaxis],
     )
-    sizes = probe.sizes(min(precision.first_step, abs(low) or np.inf, high or np.inf))
-    slope, uncertainty, reasons = estimated.numeric[:, 0], estimated.uncertainty[:, 0], _reasons(estimated)
-    allowed = rule.rtol * max(abs(slope[0]), abs(probe.slope))
-    _note(whole, slope[0], probe.slope, uncertainty[0], allowed, reasons[0])
+    whole.note(judged, 0, slopes)
     whole.is_tested = True
-    for index, (finding, (takes_finite, gives_finite)) in enumerate(
-        zip(findings, probe.is_finite, strict=True)
+    # Terms that all cancel (a softmax after equal columns) test nothing.
+    tested = np.abs(slopes[1:]) > max(_CANCELLED, _ROUNDINGS * precision.unit_roundoff) * probe.sizes(step)
+    for row, (finding, (takes_finite, gives_finite)) in enumerate(
+        zip(findings, probe.is_finite, strict=True), 1
     ):
-        moved, claimed = slope[1 + 2 * index], slope[2 + 2 * index]
-        reason = reasons[1 + 2 * index] or (reasons[2 + 2 * index] if gives_finite else "")
         if not takes_finite:
-            reason = "what flows into it isn't finite"
-        elif not gives_finite and not reason:
-            finding.is_wrong, finding.is_tested = True, True
-            continue
-        # As in a pair's tolerance: relative to the slopes, and to what adds up to them.
-        size = sizes[index] if np.isfinite(sizes[index]) else 0.0
-        allowed = rule.rtol * max(abs(moved), abs(claimed)) + rule.ratol * size
-        _note(
-            finding, moved, claimed, uncertainty[1 + 2 * index] + uncertainty[2 + 2 * index], allowed, reason
-        )
-        # Terms that all cancel (a softmax after equal columns) test nothing.
-        shows = max(_CANCELLED, _ROUNDINGS * precision.unit_roundoff)
-        finding.is_tested |= bool(max(abs(moved), abs(claimed)) > shows * size)
+            finding.reason = "what flows into it isn't finite"
+        elif not gives_finite:
+            finding.is_wrong = finding.is_tested = True
+        else:
+            finding.note(judged, row, slopes)
+            finding.is_tested |= bool(tested[row - 1]) or finding.is_wrong
 
 
-def _note(  # noqa: PLR0913, PLR0917 (two slopes, and what they may differ by)
-    finding: _ProbeFinding, numeric: float, analytic: float, uncertainty: float, allowed: float, reason: str
-) -> None:
-    error = abs(analytic - numeric)
-    if numeric == 0 == analytic:  # nothing moves, and the gradient is zero
-        return
-    if reason:
-        finding.reason = reason
-    elif not error <= allowed + MARGIN * uncertainty:
-        finding.is_wrong = True
-    elif uncertainty > 2 * allowed:
-        finding.is_rough = True
-        if uncertainty > _ROUGH * max(abs(analytic), abs(numeric)):
-            finding.reason = str(EXPLANATIONS[Reason.UNRESOLVED])
-
-
-def _reasons(estimated: Judgement) -> list[str]:
-    """Return, per row, why it has no slope; empty where it has one."""
-    has_none = ~np.isfinite(estimated.numeric[:, 0])
-    is_kink = estimated.verdict[:, 0] == Verdict.KINK
-    return [
-        str(EXPLANATIONS[Reason(int(code))]) if none else "the path has a kink here" if kink else ""
-        for code, none, kink in zip(estimated.reason[:, 0], has_none, is_kink, strict=True)
-    ]
-
-
-def _judge_op(path: WalkedPath, index: int, finding: _ProbeFinding, *, is_late: bool) -> OpVerdict:
+def _judge_op(path: Walk, index: int, finding: _ProbeFinding, *, is_late: bool) -> OpVerdict:
     """Check an op alone, and combine the result with what the probes found."""
     place = path.ops[index].place
     if is_late:
         reason = finding.reason or f"more than {_MOST_ALONE} ops are in doubt, and it wasn't checked alone"
         return OpVerdict(place, Status.INCONCLUSIVE, reason, contributes=finding.is_wrong)
     try:
-        alone = check_alone(path.isolate(index))
+        alone = check_alone(path.isolate(index), path.rtol)
     except (CaseFailedError, GradientFormError) as error:
         return OpVerdict(place, Status.INCONCLUSIVE, error.message, contributes=finding.is_wrong)
     if finding.is_wrong:

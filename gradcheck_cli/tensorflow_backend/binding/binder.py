@@ -369,11 +369,10 @@ PREFIX = "gradcheck_"  # of every name that we register; `list` hides these name
 _NUMBERS = itertools.count(1)
 Gradient = Any  # tf.Tensor, tf.IndexedSlices or None
 
-# Called with the input of a malformed gradient and the fault, where the other gradients are still to be
-# judged.
-_note: contextvars.ContextVar[Callable[[Any, str], None] | None] = contextvars.ContextVar(
-    "note", default=None
-)
+# Called with an op, the index of an input, and what is wrong with the form of its gradient
+NoteForm = Callable[[Any, int, str], None]
+# Called where the other gradients are still to be judged
+_note: contextvars.ContextVar[NoteForm | None] = contextvars.ContextVar("note", default=None)
 
 
 def unique_name(stem: str) -> str:
@@ -383,7 +382,7 @@ def unique_name(stem: str) -> str:
 
 
 @contextlib.contextmanager
-def note_form_faults(note: Callable[[Any, str], None]) -> Iterator[None]:
+def note_form_faults(note: NoteForm) -> Iterator[None]:
     """Replace malformed gradients by zeros and note them, instead of raising an error."""
     token = _note.set(note)
     try:
@@ -412,7 +411,7 @@ def _note_or_raise(op: Any, input_index: int, message: str) -> None:
     note = _note.get()
     if note is None:
         raise GradientFormError((input_index,), message)
-    note(op.inputs[input_index], message)
+    note(op, input_index, message)
 
 
 def _require_count(what: str, noun: str, gradients: Sequence[Gradient], names: Sequence[str]) -> None:

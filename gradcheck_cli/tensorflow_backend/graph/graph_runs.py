@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from gradcheck_cli import clock
 from gradcheck_cli.checking.ops.operation import TensorInfo
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics.precision import coarsest, precision_of
@@ -46,10 +45,6 @@ from gradcheck_cli.tensorflow_backend.twin.rounding_rules import round_as_drawn
 # Bytes of stacked inputs or outputs in one call; larger batches are split. 64 MiB lets a laptop's memory hold
 # a handful of copies, and is far more than is needed to make the cost of a call negligible.
 BUDGET_BYTES = 64 * 2**20
-# A function that can't be mapped inside of one op is called point by point up to here. A call costs 0.3 ms;
-# tracing `map_fn` around it costs 20 to 60 ms, and then a point costs 0.05 ms. (decision 31)
-_DIRECT_POINTS = 256
-
 # Of so many points, some of which are refused, each is tried by itself: an exception costs more than a call.
 _FEW = 16
 # Numbers that are equal are so many roundings apart, at most, where it is seen what rounding does.
@@ -65,7 +60,7 @@ _MOST_BYTES = 2**26
 class Batched:
     """A traced function, evaluated over a leading batch axis of some of its arguments.
 
-    That is done by a loop inside of one op, by one in a graph, or point by point.
+    That is done by a loop inside of one op, or point by point.
 
     Attributes:
         function: takes the arguments' tensors, returns a list of tensors.
@@ -80,8 +75,6 @@ class Batched:
     compiled: Callable[..., Any] | None = None
     is_prepared: bool = False  # whether Grappler prepares each call, which it doesn't inside a loop
     unrestored: Collection[int] = ()  # ids of resource handles that are written and not restored
-    # its loops in a graph, which serve every point, by the arguments that they take stacks of
-    loops: dict[tuple[int, ...], Any] = field(default_factory=dict)
     _tensors: dict[int, Any] = field(default_factory=dict)
 
     def __call__(self, batch: Mapping[int, Stack], result_size: int) -> list[Array]:
@@ -97,10 +90,8 @@ class Batched:
         rows = max(1, BUDGET_BYTES // (16 * widest))
         blocks = [[stack[start : start + rows] for stack in stacks] for start in range(0, count, rows)]
         results = self._try_one_op(batched_indices, blocks)
-        if results is None and count <= _DIRECT_POINTS:
-            return self._run_one_by_one(batched_indices, stacks)
         if results is None:  # all blocks are evaluated in the same way: a difference must not mix two
-            results = [self._loop(batched_indices, block) for block in blocks]
+            return self._run_one_by_one(batched_indices, stacks)
         if len(results) == 1:  # no copy
             return results[0]
         return [np.concatenate(column) for column in zip(*results, strict=True)]
@@ -185,40 +176,6 @@ class Batched:
         ]
         rest = [self._base_argument(index) for index in range(batched_indices[-1] + 1, len(self.arguments))]
         return [dtypes.widen(value) for value in private_graphs.map_flat(self.function, tensors, rest)]
-
-    def _loop(self, batched_indices: tuple[int, ...], stacks: list[Stack]) -> list[Array]:
-        """Evaluate by a loop in a graph, which is traced the first time."""
-        if batched_indices not in self.loops:
-            self.loops[batched_indices] = self._trace(batched_indices)
-        tensors = [self._stack(index, stack) for index, stack in zip(batched_indices, stacks, strict=True)]
-        tensors += [
-            self._base_argument(index) for index in range(len(self.arguments)) if index not in batched_indices
-        ]
-        clock.add_work(points=len(stacks[0]) - 1)  # a call counts as one
-        values = private_graphs.call_flat(self.loops[batched_indices], tensors)
-        return [dtypes.widen(value) for value in tf.nest.flatten(values)]
-
-    def _trace(self, batched_indices: tuple[int, ...]) -> Any:
-        fixed_indices = [index for index in range(len(self.arguments)) if index not in batched_indices]
-        count, result_dtypes = len(batched_indices), [tensor.dtype for tensor in self.function.outputs]
-
-        def call_rows(*tensors: Any) -> Any:
-            def call_row(row: Sequence[Any]) -> list[Any]:
-                indices, values = (*batched_indices, *fixed_indices), (*row, *tensors[count:])
-                arguments = dict(zip(indices, values, strict=True))
-                return self._call([arguments[index] for index in range(len(arguments))])
-
-            return tf.map_fn(call_row, list(tensors[:count]), fn_output_signature=result_dtypes)
-
-        signature = [
-            tf.TensorSpec([None, *shape], dtype)
-            for dtype, shape in map(self.arguments.__getitem__, batched_indices)
-        ]
-        signature += [
-            tf.TensorSpec(shape, dtype) for dtype, shape in map(self.arguments.__getitem__, fixed_indices)
-        ]
-        clock.add_work(batch_traces=1)
-        return tf.compat.v1.wrap_function(call_rows, signature)
 
     def _stack(self, index: int, stack: Stack) -> Any:
         dtype, shape = self.arguments[index]
@@ -516,6 +473,33 @@ class GraphRuns:
             self.traced.state.written.record(resource)
         return self._batched(function, trace, self._draws_of(trace), outputs)
 
+    def part(self, fetches: Sequence[Any], feeds: Sequence[tuple[Any, Array]] = ()) -> Batched:
+        """Batch a part of the graph of the declared dtypes' vjp, or for a twin what replaces it there.
+
+        Args:
+            fetches: tensors of that graph.
+            feeds: others, with their wide values, taken after the inputs, the draws and the upstreams,
+                which are zero where they aren't given.
+        """
+        trace = self.traced.vjp_trace
+        whole, own = trace.whole.function, tuple[Any, ...]
+        if self.traced.narrow is not None:
+            own = whole.tensors
+        tensors = own(tensor for tensor, _ in feeds)
+        values = [
+            dtypes.narrow(value, tensor.dtype.name) for tensor, (_, value) in zip(tensors, feeds, strict=True)
+        ]
+        fed = [*trace.inputs, *trace.held.draws, *trace.whole.upstreams, *tensors]
+        zeros = [
+            dtypes.narrow(np.zeros(self.traced.outputs[output].shape), upstream.dtype.name)
+            for output, upstream in zip(trace.whole.sources, trace.whole.upstreams, strict=True)
+        ]
+        constants = [
+            *self._draws_of(trace),
+            *zip((*trace.whole.upstreams, *tensors), (*zeros, *values), strict=True),
+        ]
+        return self._batched(private_graphs.subgraph_function(whole, fed, own(fetches)), trace, constants)
+
     def _draws_of(self, trace: VjpTrace) -> Iterable[tuple[Any, Array]]:
         return zip(trace.held.draws, self.traced.draws(trace.held), strict=True)
 
@@ -611,5 +595,4 @@ class GraphRuns:
             compiled=None if is_python else state.compiled.of(compile_once, function),
             is_prepared=prepare and not traced.trace_mode.compiled,
             unrestored=frozenset(id(resource.handle) for resource in unrestored),
-            loops=state.made.of(dict, function, kind="loops"),
         )

@@ -20,7 +20,8 @@ from gradcheck_cli.spec.case import Argument, Case, InputSpec, OutputSpec
 from gradcheck_cli.spec.words import CHECKS
 from gradcheck_cli.tensorflow_backend.binding.binder import Binder, Bound
 from gradcheck_cli.tensorflow_backend.op_types import NUMPY_CALLS
-from gradcheck_cli.tensorflow_backend.traces.trace_faults import dense, gradients_of, naming_user_errors
+from gradcheck_cli.tensorflow_backend.private.private_gradients import dense
+from gradcheck_cli.tensorflow_backend.traces.trace_faults import gradients_of, naming_user_errors
 
 # Whether a vjp that is called eagerly backpropagates: a `stop_gradient` that runs then isn't its forward's.
 IS_BACKPROPAGATION = contextvars.ContextVar("is_backpropagation", default=False)

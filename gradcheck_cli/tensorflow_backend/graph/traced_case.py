@@ -40,6 +40,7 @@ from gradcheck_cli.tensorflow_backend.traces.state import (
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import naming_run_errors
 from gradcheck_cli.tensorflow_backend.traces.tracing import (
     ForwardTrace,
+    OtherCall,
     TraceSubject,
     VjpTrace,
     trace_forward,
@@ -176,6 +177,7 @@ class Weights:
     found: Sequence[tuple[Resource, InputSpec]] | None = None
     # in which of `WAYS` each moves, by name, where that isn't the first; 0 for one that stays
     ways: dict[str, int] = field(default_factory=dict)
+    settled: set[int] = field(default_factory=set)  # the sample points for which that was tried
 
     @contextlib.contextmanager
     def at(self, values: Sequence[Array], twins: WideVariables) -> Iterator[None]:
@@ -348,6 +350,8 @@ class TracedCase(OpenedCase):
     perturbs: Literal["", "vjp", "forward"] = ""
     # for a twin: whether kinked ops keep each element on the side that it has at the point
     is_on_one_piece: bool = False
+    # whether functions are inlined where forward and gradient are in one graph, to show their ops one by one
+    is_inlined: bool = False
     # names of inputs that a NumPy forward was seen to write to
     modified: list[str] = field(default_factory=list)
     no_twin: str = ""  # why there is no float64 twin to judge it by, if one was tried in vain
@@ -366,6 +370,11 @@ class TracedCase(OpenedCase):
         """Return the float64 twin, made from the same traces, at the same point."""
         opening = replace(self.opening, dtype="float64")
         return replace(self, opening=opening, narrow=self, graphs=None, anew=False)
+
+    def inlined(self) -> TracedCase:
+        """Return the case with a graph of forward and gradient that shows the ops of functions one by one."""
+        narrow = None if self.narrow is None else self.narrow.inlined()
+        return replace(self, narrow=narrow, graphs=self, anew=False, is_inlined=True)
 
     def exactly(self) -> TracedCase | None:
         """Return a twin at the values as they were drawn; `None` where the declared dtypes round none."""
@@ -518,6 +527,7 @@ class TracedCase(OpenedCase):
             self.at.differentiable,
             self.state.variables,
             compiled=self.trace_mode.compiled,
+            inlined=self.is_inlined,
         )
 
     def bound(self) -> Bound:
@@ -586,24 +596,26 @@ class TracedCase(OpenedCase):
             return self.perturbed_vjp.trace
         if self.narrow is not None:
             return self.wide_vjp.trace
+        if self.is_inlined:
+            shapes = [output.shape for output in self.outputs]
+            return self.state.made.of(self._trace_vjp, self.forward, kind=f"inlined {shapes}")
         earlier = (
             self.graphs.vjp_trace if self.graphs is not None and self._is_of_shapes(self.graphs) else None
         )
         if earlier is not None and (not self.anew or self._repeats(earlier)):
             return earlier
-        trace = trace_vjp(
-            self.subject(self.bound()),
-            [self.trace_mode.shape(output.shape) for output in self.outputs],
-            self.forward,
-            self.opening,
-            other_call=("run" if self._runs_beside else "traced") if self.anew else "",
-        )
+        trace = self._trace_vjp(("run" if self._runs_beside else "traced") if self.anew else "")
         if not self.opening.is_reference:
             for site, output, input_index in trace.sites:
                 label = label_between(self.outputs[output], self.inputs[input_index])
                 self.state.gradients.add(site, label)
         # Functions of an earlier trace are prepared.
         return earlier if earlier is not None and trace.computes_as(earlier) else trace
+
+    def _trace_vjp(self, other_call: OtherCall = "") -> VjpTrace:
+        shapes = [self.trace_mode.shape(output.shape) for output in self.outputs]
+        subject = self.subject(self.bound())
+        return trace_vjp(subject, shapes, self.forward, self.opening, other_call=other_call)
 
     def _repeats(self, earlier: VjpTrace) -> bool:
         """Whether another trace of the vjp must be the earlier one again, as one of the forward shows.

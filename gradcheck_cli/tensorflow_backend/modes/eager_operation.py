@@ -40,7 +40,6 @@ from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
 from gradcheck_cli.tensorflow_backend.traces.state import Resource, at_values
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import (
     ShapeChangesError,
-    dense,
     naming_run_errors,
     naming_user_errors,
     require_shapes,
@@ -111,7 +110,9 @@ class CalledCase(OpenedCase):
                 self.call.sort_writes(self.tensors, self.base)
                 rows.append(
                     {
-                        index: dense(private_gradients.from_number(gradient, source.dtype), source)
+                        index: private_gradients.dense(
+                            private_gradients.from_number(gradient, source.dtype), source
+                        )
                         for (index, source), gradient in zip(moving.items(), gradients, strict=True)
                     }
                 )

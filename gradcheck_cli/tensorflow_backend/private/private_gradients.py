@@ -50,8 +50,7 @@ class Visit:
     """One op that backpropagation called the gradient of."""
 
     op: Any
-    # the incoming gradients, one for each output: a tensor, IndexedSlices, or neither if there is none and no
-    # zeros could replace it
+    # the incoming gradients, one for each output: a tensor, or none if no zeros could replace it
     upstreams: tuple[Any, ...]
     # the outgoing gradients, one for each input; `None` if the gradient function returns that
     gradients: tuple[Any, ...]
@@ -74,18 +73,25 @@ def _look_at_each_op(
 
 
 @contextlib.contextmanager
-def backward_log() -> Iterator[list[Visit]]:
+def backward_log(is_on: bool) -> Iterator[list[Visit]]:  # noqa: FBT001 (a switch)
     """Record each op that `tf.gradients` visits in the block, in order from the outputs to the inputs.
 
-    What a gradient function itself differentiates (a loop's body, a `tf.gradients` in a custom gradient)
-    isn't recorded.
+    Each gradient becomes a tensor of its own, which can be fed in place of what the gradient function
+    returned. What a gradient function itself differentiates (a loop's body, a `tf.gradients` in a custom
+    gradient) isn't recorded; nothing is, unless it is on.
     """
     visits: list[Visit] = []
+    if not is_on:
+        yield visits
+        return
     depth = 0
     helper = gradients_util._GradientsHelper
 
     def note(op: Any, upstreams: Any, gradients: Any) -> None:
         if depth == 1:
+            for index, (tensor, gradient) in enumerate(zip(op.inputs, gradients, strict=False)):
+                if isinstance(gradient, tf.Tensor | tf.IndexedSlices):
+                    gradients[index] = tf.identity(dense(gradient, tensor))
             visits.append(Visit(op, tuple(upstreams), tuple(gradients)))
 
     def counting(*args: Any, **keywords: Any) -> Any:
@@ -98,6 +104,17 @@ def backward_log() -> Iterator[list[Visit]]:
 
     with _look_at_each_op(note), replace_attributes(gradients_util, _GradientsHelper=counting):
         yield visits
+
+
+def dense(gradient: Any, tensor: Any) -> Any:
+    """Add up IndexedSlices into the input's shape; their own `dense_shape` may be missing."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    if tensor.dtype == tf.resource:  # a variable's handle has no shape; the slices have one
+        return tf.convert_to_tensor(gradient)
+    rows = tf.shape(tensor)[0]
+    dense = tf.math.unsorted_segment_sum(gradient.values, gradient.indices, rows)
+    return tf.ensure_shape(dense, tensor.shape)
 
 
 def exclude_from_count(function: Any) -> Any:

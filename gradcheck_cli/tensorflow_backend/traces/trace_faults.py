@@ -167,18 +167,14 @@ def gradients_of(
     outputs: list[Any],
     inputs: Sequence[Any],
     upstreams: list[Any],
-    *,
-    stops: Sequence[Any] = (),
     note_shape: NoteShape | None = None,
 ) -> list[Any]:
-    """Call `tf.gradients`, which goes no further than `stops`; see `naming_user_errors` and `dense`."""
+    """Call `tf.gradients`, and add up IndexedSlices; see `naming_user_errors`."""
     if not inputs:
         return []
     with naming_user_errors(note_shape), hooks.behaviour().tracing():
-        pulled = tf.compat.v1.gradients(
-            outputs, list(inputs), grad_ys=upstreams, stop_gradients=list(stops) or None
-        )
-    return [*map(dense, pulled, inputs)]
+        pulled = tf.compat.v1.gradients(outputs, list(inputs), grad_ys=upstreams)
+    return [*map(private_gradients.dense, pulled, inputs)]
 
 
 @contextlib.contextmanager
@@ -203,7 +199,7 @@ def naming_user_errors(note_shape: NoteShape | None = None) -> Iterator[None]:
 
 
 def _refuse_shape(op: Any, input_index: int, gradient: Any) -> None:
-    raise GradientFormError((), shape_fault(op, input_index, gradient), place_of(op))
+    raise GradientFormError((), shape_fault(op, input_index, gradient))
 
 
 def _explain(error: BaseException) -> CaseFailedError:
@@ -306,15 +302,6 @@ def _wrong_count(what: str, expected: int, returned: int) -> str:
     return f"{what} must return {gradients}, but returned {returned}.{remedy}"
 
 
-def dense(gradient: Any, tensor: Any) -> Any:
-    """Add up IndexedSlices into the input's shape; their own `dense_shape` may be missing."""
-    if not isinstance(gradient, tf.IndexedSlices):
-        return gradient
-    rows = tf.shape(tensor)[0]
-    dense = tf.math.unsorted_segment_sum(gradient.values, gradient.indices, rows)
-    return tf.ensure_shape(dense, tensor.shape)
-
-
 def in_claimed_shape(gradient: Any, tensor: Any) -> Any:
     """Add up IndexedSlices into their `dense_shape` where it can't be compared until the graph runs.
 
@@ -326,5 +313,5 @@ def in_claimed_shape(gradient: Any, tensor: Any) -> Any:
     shape = tf.shape(tensor)
     claimed = tf.cast(gradient.dense_shape, shape.dtype)
     missing = tf.maximum(claimed - shape, 0)
-    padded = tf.pad(dense(gradient, tensor), tf.stack([tf.zeros_like(missing), missing], 1))
+    padded = tf.pad(private_gradients.dense(gradient, tensor), tf.stack([tf.zeros_like(missing), missing], 1))
     return tf.slice(padded, tf.zeros_like(claimed), claimed)

@@ -23,7 +23,7 @@ from gradcheck_cli.tensorflow_backend import dtypes, frames, graph_path
 from gradcheck_cli.tensorflow_backend.binding.binder import Bound, Override, note_form_faults
 from gradcheck_cli.tensorflow_backend.op_types import BODIES, IMPLICIT_SAMPLERS
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs, private_state
-from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientSite
+from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientSite, Visit
 from gradcheck_cli.tensorflow_backend.private.private_graphs import CALLS, feeds_of, subgraph_function
 from gradcheck_cli.tensorflow_backend.traces import frozen
 from gradcheck_cli.tensorflow_backend.traces.frozen import BodyHolds
@@ -45,6 +45,7 @@ class TraceSubject:
     differentiable: Sequence[int]  # indices of the inputs to differentiate by
     variables: Sequence[Any] = ()  # the variables among the inputs, numbered after the arguments
     compiled: bool = False  # whether XLA is to compile the trace
+    inlined: bool = False  # whether functions are inlined where it is differentiated
 
     def moving_tensors(self, function: Any, arguments: Sequence[Any]) -> list[Any]:
         """Return a graph's tensors of the differentiable inputs: its arguments, and handles of variables."""
@@ -317,6 +318,8 @@ def _find_missed(inputs: Sequence[Any], outputs: Sequence[Any], op_types: Collec
     return missed
 
 
+# An op (or what stands for it), the index of an input, and what is wrong with the form of its gradient.
+Malformed = tuple[Any, int, str]
 OtherCall = Literal["", "traced", "run"]
 
 
@@ -376,6 +379,9 @@ class VjpTrace:
     inputs: tuple[Any, ...]  # its graph's own tensors
     outputs: tuple[Any, ...]
     missed: tuple[str, ...]  # ops that an override was meant for but didn't reach
+    malformed: tuple[Malformed, ...]
+    # per output, the ops that backpropagation visits, if functions are inlined
+    visits: Mapping[int, Sequence[Visit]]
 
     def computes_as(self, other: VjpTrace) -> bool:
         """Whether the graph of another trace computes the same, op by op."""
@@ -427,7 +433,7 @@ def trace_vjp(
     upstreams = [
         tf.TensorSpec(output_shapes[output_index], traced.dtypes[output_index]) for output_index in sources
     ]
-    graph = GradientGraph(subject, traced, inlined=opening.reversed)
+    graph = GradientGraph(subject, traced, inlined=subject.inlined or opening.reversed)
     passes = _BackwardPasses(graph, sources, other_call, opening.vectorised)
     with private_state.order_of_variables(lambda _: None, reverse=opening.reversed):
         build = private_graphs.show_xla(passes.build) if subject.compiled else passes.build
@@ -451,8 +457,10 @@ class _BackwardPasses:
     joint_sources: list[int] = field(default_factory=list)  # indices of the outputs of that
     # the outputs, from the graph that also computes the gradients
     values: list[Any] = field(default_factory=list)
-    # inputs of ops whose gradient has a wrong form, each with a message
-    malformed: list[tuple[Any, str]] = field(default_factory=list)
+    # ops whose gradient has a wrong form, each with the index of the input that it is for, and a message
+    malformed: list[Malformed] = field(default_factory=list)
+    # per output, the ops that backpropagation visits, if functions are inlined
+    visits: dict[int, list[Visit]] = field(default_factory=dict)
     # how often each registered gradient function was called
     seen: Counter[str] = field(default_factory=Counter)
     # per output, the hand-written gradients that ran, with their ops
@@ -469,6 +477,7 @@ class _BackwardPasses:
         chosen_inputs = [all_inputs[input_index] for input_index in subject.differentiable]
         for output_index, upstream in zip(sources, self.upstreams, strict=True):
             with (
+                private_gradients.backward_log(subject.inlined) as self.visits[output_index],
                 private_gradients.note_runs() as (looked_up, self.ran[output_index]),
                 private_gradients.count_gradients(self.seen, looked_up),
             ):
@@ -507,11 +516,11 @@ class _BackwardPasses:
         """
         branch = self.graph.order.branch()
 
-        def note(tensor: Any, message: str) -> None:
-            self.malformed.append((tensor, message))
+        def note(*fault: Any) -> None:
+            self.malformed.append(fault)
 
         def note_shape(op: Any, input_index: int, gradient: Any) -> None:
-            note(op.inputs[input_index], shape_fault(op, input_index, gradient, chosen_inputs))
+            note(op, input_index, shape_fault(op, input_index, gradient, chosen_inputs))
 
         def pull(flows: list[Any]) -> list[Any]:
             return gradients_of(outputs, chosen_inputs, flows, note_shape=note_shape)
@@ -577,6 +586,8 @@ class _BackwardPasses:
             inputs=graph.inputs,
             outputs=tuple(self.values),
             missed=tuple(graph.missed),
+            malformed=tuple(self.malformed),
+            visits=self.visits,
         )
 
     def _by_input(self, gradients: Sequence[Any]) -> dict[int, Any]:
@@ -670,7 +681,7 @@ def _find_sites(
 
 
 def _faults_on_paths(
-    malformed: Sequence[tuple[Any, str]], differentiable: Sequence[int], starts: Sequence[Any], function: Any
+    malformed: Sequence[Malformed], differentiable: Sequence[int], starts: Sequence[Any], function: Any
 ) -> dict[int, str]:
     """Return, by input, what is wrong with the form of a gradient on its path.
 
@@ -684,7 +695,8 @@ def _faults_on_paths(
         for variable in private_state.in_order_of_creation(function.graph.variables)
         if (handle := private_state.captured_handles(function).get(id(variable.handle))) is not None
     ]
-    for tensor, message in malformed:
+    for op, index, message in malformed:
+        tensor = op.inputs[index]
         is_input = [
             starts[input_index] is not None and _moves(starts[input_index], tensor)
             for input_index in differentiable
