@@ -381,6 +381,28 @@ def _unseen():
     yield Row("erfinv near zero", tf.math.erfinv, None, inputs, "undecidable")
 
 
+def _sharp_softmax(factor):
+    @tf.custom_gradient
+    def call(x):
+        y = tf.nn.log_softmax(8 * x)
+        return (
+            y,
+            lambda upstream: 8 * factor * (upstream - tf.exp(y) * tf.reduce_sum(upstream, -1, keepdims=True)),
+        )
+
+    return call
+
+
+def _saturated_in_eager_mode():
+    """Yield what a trace shows the terms of, where calls are differenced."""
+    values = [[1.0, -9.0, 12.0, 3.0], [0.0, -2.0, 6.0, 8.0]]
+    for truth, factor in (("right", 1), ("wrong", 1.001)):
+        call = _op(tf.tanh, lambda x: 1 / tf.cosh(x) ** 2, factor)
+        for name, op in (("tanh", call), ("sharp log softmax", _sharp_softmax(factor))):
+            own = f"{name} in eager mode {truth}"
+            yield Row(own, op, None, {"x": {"value": values}}, truth, keys={"modes": ["eager"]})
+
+
 def _named(one):
     return replace(one, name=one.name.replace(",", "").replace(" ", "_"))
 
@@ -389,7 +411,16 @@ ROWS = marked(
     tuple(
         map(
             _named,
-            (*_elementwise(), *_nearly(), *_losses(), *_probabilities(), *_ties(), *_saturated(), *_unseen()),
+            (
+                *_elementwise(),
+                *_nearly(),
+                *_losses(),
+                *_probabilities(),
+                *_ties(),
+                *_saturated(),
+                *_saturated_in_eager_mode(),
+                *_unseen(),
+            ),
         )
     ),
     "maximum_of_16_equal_elements_none",
@@ -397,4 +428,5 @@ ROWS = marked(
     "own_log1p_at_1e-16_in_float64",
     "one_less_cosine_at_1e-30_in_float64",
     "softplus",
+    "tanh_in_eager_mode_right",
 )

@@ -237,6 +237,11 @@ class CalledCase(OpenedCase):
         """Return the trace in float64, with its gradient rounded as a draw chooses; see `OpForms`."""
         return None if self.alike is None else self.alike.forms.rounded_otherwise(draw)
 
+    def rounded_sizes(self, input_index: int) -> list[Array]:
+        """Return the outputs' own sizes; see `Operation`."""
+        shown = self.alike and self.alike.rounded_sizes(input_index)
+        return list(shown or dtypes.magnitudes(self.base_values))
+
     @cached_property
     def facts(self) -> CalledFacts:
         """What is known of it."""
@@ -466,8 +471,8 @@ class EagerOperation(OpenedOperation):
             evaluate=called.evaluate,
             vjp=called.vjp,
             joint_vjp=called.joint_vjp,
-            # no graph shows larger terms
-            rounded_sizes=lambda _: dtypes.magnitudes(called.base_values),
+            # Only a trace shows larger terms.
+            rounded_sizes=called.rounded_sizes,
         )
 
     def retraced(self) -> EagerOperation:
