@@ -108,7 +108,7 @@ def _rounding(pair: Pair) -> tuple[Float, Float]:
     typical = typical_size(packed_point(op, pair.input_index), pair.scale)
     size = np.where(np.isfinite(size), size, 0.0)
     largest = float(np.max(size, initial=0.0))
-    size = np.where(_TERMS * size >= largest, largest, size)
+    size = np.where(size >= largest / _TERMS, largest, size)
     left = size * (2 * OF_A_VALUE * working.unit_roundoff / max(typical, 1.0))
     return left, left / working.first_step
 
