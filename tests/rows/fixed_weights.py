@@ -17,6 +17,8 @@ RING = (np.eye(4) + np.eye(4)[[1, 2, 3, 0]] + np.eye(4)[[3, 0, 1, 2]]) / 3
 LAPLACIAN = np.diag(ADJACENCY.sum(axis=1)) - ADJACENCY
 HADAMARD = np.array([[1.0, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]) / 2
 TURN = np.linalg.qr(np.array([[1.0, 2, 0], [0, 1, 3], [1, 0, 1]]))[0]
+COLOURS = np.array([[0.299, -0.169, 0.5], [0.587, -0.331, -0.419], [0.114, 0.5, -0.081]])
+TRIANGLE = np.array([[1.5, 0, 0], [0.3, 0.8, 0], [-0.4, 0.6, 1.2]])
 PERMUTATION = np.eye(4)[[1, 2, 3, 0]]
 AXIS, PRIOR, MASK = np.array([0.6, 0.0, 0.8]), np.array([0.2, 0.3, 0.5]), np.array([1.0, 0.0, 1.0])
 Forward = Callable[..., Any]
@@ -56,6 +58,34 @@ RIGHT: dict[str, tuple[Forward, Any]] = {
         np.tril(np.ones((4, 4))),
     ),
 }
+# Each relies on what its values are beside numbers: columns of length 1, an inverse, a triangle.
+RELYING: dict[str, tuple[Forward, Any]] = {
+    "frame": (own(lambda x, q: x @ q, lambda u, _, q: (u @ tf.linalg.pinv(q), None)), TURN[:, :2]),
+    "and-its-inverse": (
+        own(lambda x, p: x @ p[0], lambda u, _, p: (u @ tf.transpose(tf.linalg.inv(p[1])), None)),
+        np.stack([COLOURS, np.linalg.inv(COLOURS)]),
+    ),
+    "and-its-transpose": (
+        own(lambda x, p: x @ p[0], lambda u, _, p: (u @ p[1], None)),
+        np.stack([COLOURS, COLOURS.T]),
+    ),
+    "triangle": (
+        own(
+            lambda x, a: tf.linalg.solve(a, tf.transpose(x)),
+            lambda u, _, a: (tf.transpose(tf.linalg.triangular_solve(a, u, adjoint=True)), None),
+        ),
+        TRIANGLE,
+    ),
+    "diagonal": (
+        own(lambda x, d: x @ d, lambda u, _, d: (u * tf.linalg.diag_part(d), None)),
+        np.diag([1.0, 2, 0.5]),
+    ),
+    "idempotent": (
+        own(lambda x, p: x @ p, lambda u, _, p: (u @ tf.transpose(p @ p), None)),
+        np.array([[1.0, 0.5, 0.25], [0, 0, -0.5], [0, 0, 1]]),
+    ),
+    "ramp": (own(lambda x, w: x * w, lambda u, _, w: (u * (1 - w[::-1]), None)), np.array([0.2, 0.5, 0.8])),
+}
 # Wrong at other values than the first ones, or at all.
 WRONG: dict[str, tuple[Forward, Any]] = {
     "variance": (own(lambda x, v: x / tf.sqrt(v), lambda u, *_: (u, None)), np.ones(3)),
@@ -91,13 +121,13 @@ def _row(name: str, forward: Forward, value: Any, truth: str, *, trainable: bool
 
 def rows() -> Iterator[Row]:
     """Yield the rows."""
-    for truth, table in (("right", RIGHT), ("wrong", WRONG)):
+    for truth, table in (("right", RIGHT | RELYING), ("wrong", WRONG)):
         for name, (forward, value) in table.items():
             yield _row(name, forward, value, truth)
             yield _row(f"{name}-eager", forward, value, truth, modes=["eager"])
     # What is trained doesn't stay what it was.
-    for name in ("adjacency", "turn", "prior"):
-        yield _row(f"{name}-trained", *RIGHT[name], "wrong", trainable=True)
+    for name in ("adjacency", "turn", "prior", "frame", "triangle"):
+        yield _row(f"{name}-trained", *(RIGHT | RELYING)[name], "wrong", trainable=True)
 
 
 ROWS = marked(
@@ -112,6 +142,7 @@ ROWS = marked(
     "permutation",
     "prior",
     "turn",
+    "triangle",
     "unit-axis",
     "variance",
     "variance-eager",

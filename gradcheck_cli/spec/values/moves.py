@@ -85,32 +85,20 @@ def value_beside(case: Case, tensor: InputSpec, sample: int) -> Array:
 
 
 def keep_structure(tensor: InputSpec) -> InputSpec:
-    """Return a weight that nobody trains, such as a fixed adjacency, with what it is beside numbers kept.
+    """Return a weight that nobody trains, which may be more than numbers, as it may move.
 
-    Of a symmetric matrix rows and columns turn together: orthogonal, or with rows that sum to 0, it stays so.
-    A filter that is the same backwards stays so. A mask stays as it is: its zeros show what forgets it.
-    A running average's ones or identity is none of these.
+    A filter, a mask, a basis beside its inverse, a triangle: it stays as it is, since a right gradient may
+    rely on that, and one that forgets it is wrong there. All alike, or a multiple of an identity, it may be a
+    running average's first value, which shows nothing of the gradient; then shares stay shares.
     """
     value: Array = np.asarray(tensor.source.arguments["value"])
     is_square = value.ndim > 1 and value.shape[-1] == value.shape[-2]
-    is_diagonal = is_square and not (value * (1 - np.eye(value.shape[-1]))).any()
-    is_plain = is_diagonal or not value.size or np.ptp(value) == 0
-    is_mask = np.isin(value, (0, 1)).all() and np.count_nonzero(value) > 1
-    is_symmetric = is_square and np.allclose(value, np.swapaxes(value, -1, -2), _NEAR)
-    restore = _keep(value)
-    backwards = [axis for axis in range(value.ndim) if np.array_equal(value, np.flip(value, axis))]
-
-    def keep(moved: Array) -> Array:
-        if is_mask and not is_plain:
-            return value
-        if is_symmetric and not is_plain:
-            return np.roll(value, 1, (-2, -1))
-        kept = restore(moved)
-        for axis in () if is_plain else backwards:
-            kept = (kept + np.flip(kept, axis)) / 2
-        return kept
-
-    constraint = {"constraint": keep, **tensor.source.arguments}
+    is_plain = (
+        not value.size
+        or np.ptp(value) == 0
+        or (is_square and np.array_equal(value, value.flat[0] * (value * 0 + np.eye(value.shape[-1]))))
+    )
+    constraint = {"constraint": _keep(value) if is_plain else lambda _: value, **tensor.source.arguments}
     return replace(tensor, source=replace(tensor.source, arguments=constraint))
 
 
