@@ -24,6 +24,7 @@ from gradcheck_cli.checking.pairs.pair import Rule
 from gradcheck_cli.checking.verdicts.chosen_points import (
     are_at_pole,
     failed_checks,
+    have_derivative,
     least_share,
     with_notes,
     wrong_pairs,
@@ -388,7 +389,8 @@ class Exploration:
                 # Where two kinks meet, as a relu's does with that of a slope for what is below 0, values of
                 # weights decide whether the gradient lies between the slopes on both sides.
                 is_excused = self._has_moved(self.wrong) or are_at_pole(self.wrong.pairs, self.findings)
-                self.wrong = None if is_excused else replace(self.wrong, note=note, is_alone=True)
+                is_fault = not is_excused and have_derivative(self.wrong.pairs, self.wrong.findings)
+                self.wrong = replace(self.wrong, note=note, is_alone=True) if is_fault else None
         statuses = {pair.status for pair in at_point.findings.pairs}
         if self.wrong or (not at_point.pairs and Status.PASSED in statuses and statuses <= RIGHT):
             self.field.seen |= taken
