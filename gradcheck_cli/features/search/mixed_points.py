@@ -475,6 +475,24 @@ def _repeat_rows(context: _Context, rows: Array) -> Array:
     return context.free.each(rows, change)
 
 
+def _pad(context: _Context, rows: Array) -> Array:
+    """End sequences early: zeros follow, or another special value, along the last axis or the one before."""
+    fills = context.generator.choice(context.specials, (len(rows), 1, 1, 1))
+    fills[np.arange(len(rows)) % 8 > 1] = 0.0
+
+    def change(part: FreeInput, own: Array) -> Array:
+        *_, count, width = 1, *part.info.shape
+        cells = own.reshape(len(own), -1, count, width)
+        for axis in (2, 3):
+            chosen = cells[axis % 2 :: 2]
+            lengths = context.generator.integers(1, chosen.shape[axis] + 1, (*chosen.shape[:2], 1))
+            is_over = np.expand_dims(np.arange(chosen.shape[axis]) >= lengths, 5 - axis)
+            chosen[:] = np.where(is_over, fills[axis % 2 :: 2], chosen)
+        return own
+
+    return context.free.each(rows, change)
+
+
 def _sort(context: _Context, rows: Array) -> Array:
     """Sort components, ascending or descending."""
 
@@ -519,9 +537,9 @@ Pattern = Callable[[_Context, Array], Array]
 # Which pattern each point has, in turns, and which may follow it in the same point.
 _FIRST: tuple[Pattern, ...] = (
     *(_scale, _set_signs, _set_special, _tie, _scale, _sort, _make_tiny, _set_special, _repeat_rows),
-    *(_set_special, _set_signs, _set_special, _make_tiny, _tie, _scale, _set_signs),
+    *(_set_special, _set_signs, _set_special, _make_tiny, _tie, _scale, _pad),
 )
-_SECOND: tuple[Pattern, ...] = (_scale, _set_signs, _set_special, _set_special, _make_tiny, _set_sum)
+_SECOND: tuple[Pattern, ...] = (_scale, _set_signs, _set_special, _pad, _set_special, _make_tiny, _set_sum)
 
 
 def _edit(stack: Array, pool: Array, generator: np.random.Generator) -> Array:

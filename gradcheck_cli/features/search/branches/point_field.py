@@ -347,9 +347,10 @@ def _pull_back(looked: PointsSeen, free: FreeInputs, distance: Array) -> tuple[A
 def _draw_moves(vectors: Array, free: FreeInputs, generator: np.random.Generator, ways: Array) -> Array:
     """Draw how far each component moves, (B, size): by its size or its spread, with a random sign.
 
-    In every other way a component moves by its own size: beside a border, there is no room for more. In two
-    of three, tiny ones move alone. In one of four, weights and stated values move alone, and in another one
-    they stay: slopes for one kind of inputs may drown those for the other.
+    In every other way a component moves by its own size: beside a border, there is no room for more. In one
+    of three, tiny ones move alone, and in the others they stay: what is left out because it is zero, as
+    padding is, makes outputs jump when it moves. In one of four, weights and stated values move alone, and in
+    another one they stay: slopes for one kind of inputs may drown those for the other.
     """
     sizes, spreads, constant = np.abs(vectors), free.spreads, free.are_constant
     own = (ways % 2 == 1)[:, None] & (sizes > 0)
@@ -358,8 +359,8 @@ def _draw_moves(vectors: Array, free: FreeInputs, generator: np.random.Generator
         moves[ways % 4 == 2] *= ~constant  # noqa: PLR2004 (the ways)
         moves[ways % 4 == 3] *= constant  # noqa: PLR2004 (the ways)
     tiny = (sizes < _TINY * spreads) & (moves > 0)
-    alone = np.flatnonzero(tiny.any(axis=1) & (ways % 3 > 0))
-    moves[alone] *= tiny[alone]
+    chosen = np.where((ways % 3 == 1)[:, None], tiny, ~tiny & (moves > 0))
+    moves *= chosen | ~chosen.any(axis=1, keepdims=True)
     bits = np.frombuffer(generator.bytes(-(-moves.size // 8)), np.uint8)
     signs = np.unpackbits(bits, count=moves.size).reshape(moves.shape).view(np.int8)
     return np.asarray(moves * (2 * signs - 1))
