@@ -481,7 +481,7 @@ def _pad(context: _Context, rows: Array) -> Array:
     fills[np.arange(len(rows)) % 8 > 1] = 0.0
 
     def change(part: FreeInput, own: Array) -> Array:
-        *_, count, width = 1, *part.info.shape
+        count, width = (1, 1, *part.info.shape)[-2:]
         cells = own.reshape(len(own), -1, count, width)
         for axis in (2, 3):
             chosen = cells[axis % 2 :: 2]
