@@ -204,8 +204,8 @@ def _blame_line(label: str, opener: CaseOpener, points: Sequence[int]) -> str:
         return f"no op can be named: {error.message}"
     except Exception as error:  # noqa: BLE001 (an explanation that fails must not cost the verdict)
         return f"no op can be named: {frames.first_line(error)}"
-    is_sampler = any(op.place.draws for op in blame.named)
-    return sentence(blame) if len(blame.ops) > 1 or is_sampler else ""
+    tells_more = any(op.place.draws or op.is_form for op in blame.named)
+    return sentence(blame) if len(blame.ops) > 1 or tells_more else ""
 
 
 def _stops(op: OpenedOperation, output: int, input_indices: Sequence[int]) -> list[UnheldStop]:

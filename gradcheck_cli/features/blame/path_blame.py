@@ -45,6 +45,7 @@ class OpVerdict:
     status: Status  # passed, mismatched (it is named), or inconclusive
     reason: str = ""  # why it is inconclusive
     evidence: str = ""  # its gradient's actual and expected value, where they were seen
+    is_form: bool = False  # whether its gradient has a wrong shape or dtype, of which the pair has no place
     contributes: bool = False  # whether it adds to the whole gradient's error along this path
 
     @property
@@ -255,7 +256,7 @@ def find_blame(path: Walk, *, each_alone: bool = False) -> Blame:
 
     for index, (op, finding) in enumerate(zip(path.ops, findings, strict=True)):
         if op.fault:
-            verdicts[index] = OpVerdict(op.place, Status.MISMATCHED, evidence=op.fault)
+            verdicts[index] = OpVerdict(op.place, Status.MISMATCHED, evidence=op.fault, is_form=True)
         elif op.obstacle:
             verdicts[index] = OpVerdict(op.place, Status.INCONCLUSIVE, op.obstacle)
         elif finding.is_right:
