@@ -347,10 +347,11 @@ def _pull_back(looked: PointsSeen, free: FreeInputs, distance: Array) -> tuple[A
 def _draw_moves(vectors: Array, free: FreeInputs, generator: np.random.Generator, ways: Array) -> Array:
     """Draw how far each component moves, (B, size): by its size or its spread, with a random sign.
 
-    In every other way a component moves by its own size: beside a border, there is no room for more. In one
-    of three, tiny ones move alone, and in the others they stay: what is left out because it is zero, as
-    padding is, makes outputs jump when it moves. In one of four, weights and stated values move alone, and in
-    another one they stay: slopes for one kind of inputs may drown those for the other.
+    In every other way a component moves by its own size: beside a border, there is no room for more. In two
+    of three, tiny ones move alone. If some are zero, they do so in one of three, and zeros stay in the
+    others: what is left out because it is zero, as padding is, makes outputs jump when it moves. In one of
+    four, weights and stated values move alone, and in another one they stay: slopes for one kind of inputs
+    may drown those for the other.
     """
     sizes, spreads, constant = np.abs(vectors), free.spreads, free.are_constant
     own = (ways % 2 == 1)[:, None] & (sizes > 0)
@@ -359,7 +360,9 @@ def _draw_moves(vectors: Array, free: FreeInputs, generator: np.random.Generator
         moves[ways % 4 == 2] *= ~constant  # noqa: PLR2004 (the ways)
         moves[ways % 4 == 3] *= constant  # noqa: PLR2004 (the ways)
     tiny = (sizes < _TINY * spreads) & (moves > 0)
-    chosen = np.where((ways % 3 == 1)[:, None], tiny, ~tiny & (moves > 0))
+    zero, turns = (sizes == 0) & (moves > 0), ways[:, None] % 3
+    are_alone = np.where(zero.any(axis=1, keepdims=True), turns == 1, turns > 0)
+    chosen = np.where(are_alone, tiny, ~zero & (moves > 0))
     moves *= chosen | ~chosen.any(axis=1, keepdims=True)
     bits = np.frombuffer(generator.bytes(-(-moves.size // 8)), np.uint8)
     signs = np.unpackbits(bits, count=moves.size).reshape(moves.shape).view(np.int8)
