@@ -129,7 +129,7 @@ def test_points_beside_the_end_of_a_range_lie_inside_of_it(low, high, attrs, see
 
 
 def test_a_guard_that_few_draws_come_near_is_asked_about():
-    result = run("guarded_size", {"shape": [5]}, seed=4)  # one of three seeds comes near enough
+    result = run("guarded_size", {"shape": [5]}, seed=4)  # about one of four seeds comes near enough
     (pair,) = result.pairs
     assert (result.status, pair.undecided) == (Status.INCONCLUSIVE, "range")
     assert 0 < abs(float(pair.cause.point[0][1])) < 1e-3

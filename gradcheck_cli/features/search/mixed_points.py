@@ -478,7 +478,7 @@ def _repeat_rows(context: _Context, rows: Array) -> Array:
 def _pad(context: _Context, rows: Array) -> Array:
     """End sequences early: zeros follow, or another special value, along the last axis or the one before."""
     fills = context.generator.choice(context.specials, (len(rows), 1, 1, 1))
-    fills[np.arange(len(rows)) % 8 > 1] = 0.0
+    fills[np.arange(len(rows)) % 8 > 1] = 0.0  # two of eight keep theirs, one for each axis
 
     def change(part: FreeInput, own: Array) -> Array:
         count, width = (1, 1, *part.info.shape)[-2:]

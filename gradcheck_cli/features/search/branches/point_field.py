@@ -45,9 +45,9 @@ def matches(side: Side, glob: str) -> bool:
 STEP = 1e-5  # of a component's size, or of its spread if that is larger
 _ROUNDINGS = 16 * 2.0**-53
 _SCREENED = 2e-5  # of a one-sided difference, which is off by about a step: below what is suspicious
-FINER = 16.0  # the factor by which the shorter of two steps is smaller
+FINER = 16.0  # the factor by which each shorter step is smaller than the one before
 _SHORTER = 4  # how often it is shortened: 65,000 times in all, where differences have six digits left
-_OF_NOISE = 4.0  # times the disagreement at the shortest step, in proportion: each step draws its noise
+_OF_NOISE = 4.0  # times a shorter step's disagreement, in proportion: each step draws noise of its own
 _DIRECTIONS = 4  # in which a function is looked at for kinks, half of them along tiny components alone
 _SMOOTH = 1.75  # the power of the step, between those of abs(x) ** 1.5 and of a smooth function
 _TINY_STEPS = 1e-12, 1e-17  # below the width of a guard in the forward, such as 1e-20 in a root
