@@ -336,7 +336,7 @@ class Exploration:
             if part.is_constant
         }
         whole = replace(looked, points={**fixed, **points, **rounded})
-        seen = suspect(self.differenced, whole, free, self.generator)
+        seen = suspect(self.differenced, whole, free, self.generator, self.mixed.specials)
         usual = float(np.median(seen.disagreement)) if count > 1 else 0.0  # of one point nothing is usual
         threshold = max(_SUSPICIOUS, min(_USUAL * usual, 0.1))
         self.largest = max(self.largest, float(seen.disagreement.max(initial=0.0)))

@@ -237,6 +237,7 @@ def suspect(
     looked: PointsSeen,
     free: FreeInputs,
     generator: np.random.Generator,
+    specials: Sequence[float],
 ) -> Suspicion:
     """Compare gradients with differences: where they disagree, again, from both sides.
 
@@ -251,15 +252,16 @@ def suspect(
         looked: upstreams and gradients at the points.
         free: the inputs that move.
         generator: draws the directions.
+        specials: what components may be compared with: those with such a value don't move in most ways.
     """
     vectors, ways = free.pack(looked.points), np.arange(len(looked.is_finite))
-    seen = _compare(op, looked, free, STEP * _draw_moves(vectors, free, generator, ways))
+    seen = _compare(op, looked, free, STEP * _draw_moves(vectors, free, generator, ways, specials))
     for shorter in FINER ** np.arange(1, _SHORTER + 1):
         rows = np.flatnonzero((seen.disagreement > _SCREENED) | seen.is_spoilt)
         if not len(rows):
             break
         own = looked.take(rows)
-        moves = STEP / shorter * _draw_moves(vectors, free, generator, ways)[rows]
+        moves = STEP / shorter * _draw_moves(vectors, free, generator, ways, specials)[rows]
         again = _compare(op, own, free, moves, from_both_sides=True)
         if shorter > FINER:  # along another direction, an error may be 16 times as large
             seen.disagreement[rows] -= _OF_NOISE * again.disagreement / shorter
@@ -270,7 +272,7 @@ def suspect(
         seen.is_bent[rows] = again.is_bent
         seen.is_spoilt[rows] &= again.is_spoilt
         if again.is_spoilt.any():
-            seen.is_spoilt[rows] &= is_smooth(op, own.points, free)
+            seen.is_spoilt[rows] &= is_smooth(op, own.points, free, specials)
     return seen
 
 
@@ -344,14 +346,16 @@ def _pull_back(looked: PointsSeen, free: FreeInputs, distance: Array) -> tuple[A
     return analytic, size, is_whole
 
 
-def _draw_moves(vectors: Array, free: FreeInputs, generator: np.random.Generator, ways: Array) -> Array:
+def _draw_moves(
+    vectors: Array, free: FreeInputs, generator: np.random.Generator, ways: Array, specials: Sequence[float]
+) -> Array:
     """Draw how far each component moves, (B, size): by its size or its spread, with a random sign.
 
     In every other way a component moves by its own size: beside a border, there is no room for more. In two
-    of three, tiny ones move alone. If some are zero, they do so in one of three, and zeros stay in the
-    others: what is left out because it is zero, as padding is, makes outputs jump when it moves. In one of
-    four, weights and stated values move alone, and in another one they stay: slopes for one kind of inputs
-    may drown those for the other.
+    of three, tiny ones move alone. If some are zero, or what the code compares with, tiny ones do so in one
+    of three, and those stay in the others: what is left out because of such a value, as padding is, makes
+    outputs jump when it moves. In one of four, weights and stated values move alone, and in another one they
+    stay: slopes for one kind of inputs may drown those for the other.
     """
     sizes, spreads, constant = np.abs(vectors), free.spreads, free.are_constant
     own = (ways % 2 == 1)[:, None] & (sizes > 0)
@@ -360,16 +364,19 @@ def _draw_moves(vectors: Array, free: FreeInputs, generator: np.random.Generator
         moves[ways % 4 == 2] *= ~constant  # noqa: PLR2004 (the ways)
         moves[ways % 4 == 3] *= constant  # noqa: PLR2004 (the ways)
     tiny = (sizes < _TINY * spreads) & (moves > 0)
-    zero, turns = (sizes == 0) & (moves > 0), ways[:, None] % 3
-    are_alone = np.where(zero.any(axis=1, keepdims=True), turns == 1, turns > 0)
-    chosen = np.where(are_alone, tiny, ~zero & (moves > 0))
+    is_special = (moves > 0) & ((sizes == 0) | (np.isin(vectors, specials) & ~constant))
+    turns = ways[:, None] % 3
+    are_alone = np.where(is_special.any(axis=1, keepdims=True), turns == 1, turns > 0)
+    chosen = np.where(are_alone, tiny, ~is_special & (moves > 0))
     moves *= chosen | ~chosen.any(axis=1, keepdims=True)
     bits = np.frombuffer(generator.bytes(-(-moves.size // 8)), np.uint8)
     signs = np.unpackbits(bits, count=moves.size).reshape(moves.shape).view(np.int8)
     return np.asarray(moves * (2 * signs - 1))
 
 
-def is_smooth(op: Operation, points: Mapping[int, Array], free: FreeInputs) -> Array:
+def is_smooth(
+    op: Operation, points: Mapping[int, Array], free: FreeInputs, specials: Sequence[float]
+) -> Array:
     """Whether all outputs are smooth at each point, (B,), as far as directions show: a tie hides from half.
 
     Where a function is smooth, the difference of both sides' changes falls with the step's square. It falls
@@ -383,7 +390,9 @@ def is_smooth(op: Operation, points: Mapping[int, Array], free: FreeInputs) -> A
         ways = np.full(len(vectors), way)
         generator = np.random.default_rng(way)
         # Not all as far: equal values that move alike stay equal.
-        moves = _draw_moves(vectors, free, generator, ways) * generator.uniform(0.5, 1, vectors.shape)
+        moves = _draw_moves(vectors, free, generator, ways, specials) * generator.uniform(
+            0.5, 1, vectors.shape
+        )
         regular = _are_regular(op, points, free, STEP * moves)
         for step in () if all(own.all() for own in regular) else _TINY_STEPS:
             tiny = _are_regular(op, points, free, step * moves, must_change=True)
