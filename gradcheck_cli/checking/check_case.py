@@ -15,7 +15,7 @@ from gradcheck_cli.checking.checks.all_checks import keep_one_each, report_form,
 from gradcheck_cli.checking.checks.check import CaseView, ModesView, OpenedView
 from gradcheck_cli.checking.judging.stop_gradients import StopGradients
 from gradcheck_cli.checking.ops.budget import Budget
-from gradcheck_cli.checking.ops.jacobian import PairKey
+from gradcheck_cli.checking.ops.jacobian import PairKey, hint_on_triangle
 from gradcheck_cli.checking.ops.operation import (
     GradientFormError,
     Op,
@@ -53,6 +53,7 @@ from gradcheck_cli.spec.values.moves import (
     MOVED_BACK,
     POINTS,
     SYMMETRIC,
+    are_symmetric,
     describe_structures,
     describe_values,
     is_single_zero,
@@ -359,11 +360,8 @@ def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Finding
         is_open = pair.status is Status.PASSED or pair.undecided == "all_zero"
         if not is_open or pair.label not in wrong or (rule is not None and rule.expect not in ("", "pass")):
             pairs.append(pair)
-        elif SYMMETRIC in excused.get(pair.label, "") and case.code.given is None:
-            question = f"right where {excused[pair.label]}, wrong beside. {_IF_SYMMETRIC}"
-            pairs.append(replace(pair, status=Status.INCONCLUSIVE, undecided="range", message=question))
         elif pair.label in excused:
-            pairs.append(replace(pair, note=pair.note or f"where {excused[pair.label]}"))
+            pairs.append(_right_where(excused[pair.label], pair, is_meant=case.code.given is not None))
         else:
             pairs.append(
                 with_notes(wrong[pair.label], pair, where, remedy, *point_lines(case, written), point=written)
@@ -378,6 +376,64 @@ def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Finding
         checks=(*checks, *(replace(check, message=f"{check.message}; {where}") for check in failed.values())),
         judged={**findings.judged, **{label: moved.judged[label] for label in shown}},
     )
+
+
+def _right_where(structure: str, pair: PairResult, *, is_meant: bool) -> PairResult:
+    """Say of a right pair where it is right. A matrix that a spec states may be symmetric by chance."""
+    if is_meant or SYMMETRIC not in structure:
+        return replace(pair, note=pair.note or f"where {structure}")
+    question = f"right where {structure}, wrong beside. {_IF_SYMMETRIC}"
+    return replace(pair, status=Status.INCONCLUSIVE, undecided="range", message=question)
+
+
+def keep_symmetric(case: Case, findings: Findings) -> Case | None:
+    """Return a case whose symmetric matrices stay symmetric, if one triangle of them is read.
+
+    What reads one triangle, as a Cholesky factor does, is a function of symmetric matrices, and a gradient
+    that shares among both triangles what it gets is right for those. `None` if anything else is wrong, or a
+    matrix isn't symmetric at the sample points.
+    """
+    names = set()
+    tensors = {tensor.name: tensor for tensor in case.tensors if not tensor.symmetric}
+    for pair in findings.pairs:
+        if pair.status is Status.MISMATCHED:
+            tensor, judged = tensors.get(pair.input), findings.judged.get(pair.label)
+            if tensor is None or judged is None or not are_symmetric(case, tensor):
+                return None
+            wrong = [sample for sample in judged.samples if sample.is_wrong]
+            if not all(
+                sample.is_whole and hint_on_triangle(sample.analytic, sample.numeric, judged.input_info)
+                for sample in wrong
+            ):
+                return None
+            names.add(pair.input)
+    arguments = tuple(
+        replace(
+            argument,
+            tensors=tuple(
+                replace(tensor, symmetric=True) if tensor.name in names else tensor
+                for tensor in argument.tensors
+            ),
+        )
+        for argument in case.arguments
+    )
+    return replace(case, arguments=arguments) if names else None
+
+
+def say_where_symmetric(findings: Findings, case: Case, symmetric: Case) -> Findings:
+    """Say of the right pairs of a case whose matrices were kept symmetric that they were."""
+    are_meant = {
+        tensor.name: tensor.source.kind == "spd" or case.code.given is not None
+        for tensor, before in zip(symmetric.tensors, case.tensors, strict=True)
+        if tensor.symmetric and not before.symmetric
+    }
+    pairs = tuple(
+        _right_where(f"{pair.input} {SYMMETRIC}", pair, is_meant=are_meant[pair.input])
+        if pair.input in are_meant and pair.status is Status.PASSED
+        else pair
+        for pair in findings.pairs
+    )
+    return replace(findings, pairs=pairs)
 
 
 @clock.spend("checks")

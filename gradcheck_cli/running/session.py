@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gradcheck_cli import clock, hooks
-from gradcheck_cli.checking.check_case import check_case
+from gradcheck_cli.checking.check_case import check_case, keep_symmetric, say_where_symmetric
 from gradcheck_cli.checking.ops.jacobian import PairKey
 from gradcheck_cli.checking.ops.operation import Opening, Operation
 from gradcheck_cli.checking.pairs.pair import is_skipped, label_of, pair_keys
@@ -161,10 +161,13 @@ def check(case: Case, *, explains: bool = True) -> Findings:
         with opener.state.written.restore_at_end():
             points = opener.points
             findings = check_case(opener.case, opener, points, others)
-            findings.custom_gradients = log.runs()
-            spent = clock.now() - began
-            judged = hooks.OpenCase(opener, points, findings, spent, work.points, explains)
-            return hooks.after_verdict(judged, {"run_own_checks": run_own_checks})
+            symmetric = keep_symmetric(case, findings)
+            if symmetric is None:
+                findings.custom_gradients = log.runs()
+                spent = clock.now() - began
+                judged = hooks.OpenCase(opener, points, findings, spent, work.points, explains)
+                return hooks.after_verdict(judged, {"run_own_checks": run_own_checks})
+    return say_where_symmetric(check(symmetric, explains=explains), case, symmetric)
 
 
 def run_own_checks(judged: hooks.OpenCase) -> None:

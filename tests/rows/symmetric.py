@@ -40,6 +40,22 @@ def own_logdet(form):
     return call
 
 
+def shared(inner):
+    """Squares of one triangle; the gradient shares them among both, as if the other one were read, too."""
+
+    @tf.custom_gradient
+    def squares(x):
+        lower = tf.linalg.band_part(x, -1, 0)
+
+        def gradient(u):
+            slope = 2 * u * lower
+            return (slope + tf.transpose(slope)) / 2
+
+        return tf.reduce_sum(lower**2), gradient
+
+    return lambda x: squares(inner(x))
+
+
 def lower_twice(g):
     diagonal = tf.linalg.diag(tf.linalg.diag_part(g))
     return 2 * tf.linalg.band_part(g, -1, 0) - diagonal
@@ -78,7 +94,22 @@ def rows():
     )
     for name, (form, truth) in FORMS.items():
         yield Row(f"own_{name}", own_logdet(form), None, {"x": SPD}, truth)
-    yield Row("cholesky_moved_freely", tf.linalg.cholesky, None, {"x": LOOSE}, "wrong")
+        yield Row(f"own_{name}_unsaid", own_logdet(form), None, {"x": LOOSE}, truth)
+    yield Row("cholesky_unsaid", tf.linalg.cholesky, None, {"x": LOOSE}, "right")
+    yield Row(
+        "cholesky_unsaid_float32", tf.linalg.cholesky, None, {"x": {**LOOSE, "dtype": "float32"}}, "right"
+    )
+    yield Row("solve_unsaid", solve, None, {"x": LOOSE, "b": {"shape": [3, 2]}}, "right")
+    yield Row(
+        "eigenvalues_unsaid_complex", eigenvalues, None, {"x": {**LOOSE, "dtype": "complex128"}}, "right"
+    )
+    yield Row("stack_unsaid", tf.linalg.cholesky, None, {"x": {**LOOSE, "shape": [2, 3, 3]}}, "right")
+    yield Row("second_order_unsaid", logdet, None, {"x": LOOSE}, "right", keys={"second_order": True})
+    yield Row("stated", tf.linalg.cholesky, None, {"x": {"value": [[2, 0.5], [0.5, 1]]}}, "undecidable")
+    yield Row("drawn", one_triangle, None, {"x": {"shape": [3, 3]}}, "right")
+    yield Row("shared_by_both", shared(tf.identity), None, {"x": {"shape": [3, 3]}}, "wrong")
+    yield Row("shared_by_both_of_spd", shared(tf.identity), None, {"x": LOOSE}, "right")
+    yield Row("shared_by_both_of_product", shared(lambda x: x @ x), None, {"x": LOOSE}, "wrong")
     yield Row("second_order", logdet, None, {"x": SPD}, "right", keys={"second_order": True})
 
 
