@@ -106,6 +106,7 @@ def rows():
     yield Row("stack_unsaid", tf.linalg.cholesky, None, {"x": {**LOOSE, "shape": [2, 3, 3]}}, "right")
     yield Row("second_order_unsaid", logdet, None, {"x": LOOSE}, "right", keys={"second_order": True})
     yield Row("stated", tf.linalg.cholesky, None, {"x": {"value": [[2, 0.5], [0.5, 1]]}}, "undecidable")
+    yield Row("identity", logdet, None, {"x": {"value": [[1, 0], [0, 1]]}}, "undecidable")
     yield Row("drawn", one_triangle, None, {"x": {"shape": [3, 3]}}, "right")
     yield Row("shared_by_both", shared(tf.identity), None, {"x": {"shape": [3, 3]}}, "wrong")
     yield Row("shared_by_both_of_spd", shared(tf.identity), None, {"x": LOOSE}, "right")

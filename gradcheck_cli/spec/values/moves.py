@@ -141,8 +141,10 @@ def describe_structures(case: Case) -> list[str]:
 
 def are_symmetric(case: Case, tensor: InputSpec) -> bool:
     """Whether the values of an input are symmetric matrices, at two sample points if they are drawn."""
-    values = [] if tensor.is_variable else [draw(case, tensor, sample) for sample in (0, 1)]
-    return bool(values) and all(map(_is_symmetric, values))
+    if tensor.is_variable or len(tensor.shape) < 2 or tensor.shape[-1] != tensor.shape[-2]:  # noqa: PLR2004
+        return False
+    values = [draw(case, tensor, sample) for sample in (0, 1)]
+    return all(np.allclose(value, np.conj(np.swapaxes(value, -1, -2)), _NEAR) for value in values)
 
 
 def turn(tensor: InputSpec) -> Array | None:
@@ -198,7 +200,7 @@ def _rearranged(value: Any, generator: np.random.Generator) -> Array:  # noqa: A
         return np.asarray(generator.permutation(np.resize([True, False], value.size)).reshape(value.shape))
     if np.ptp(value) == 0:  # such as lengths, or a mask of ones
         return np.asarray(value - np.asarray(places % 2 * (value > (kind != "f")), value.dtype))
-    if _is_symmetric(value):
+    if any(words.endswith(SYMMETRIC) for words, _ in _structures(value)[:1]):
         return np.roll(value, 1, (-2, -1))
     if value.ndim == 1 and (np.diff(value) >= 0).all():
         drawn[[0, -1]] = value[[0, -1]]
@@ -293,10 +295,6 @@ def _structures(value: Array) -> list[tuple[str, Restore]]:
         (is_real and (np.diff(value, axis=-1) > 0).all(), "{} ascends", partial(np.sort, axis=-1)),
     )
     return [(words, restore) for holds, words, restore in structures if holds]
-
-
-def _is_symmetric(value: Array) -> bool:
-    return any(words.endswith(SYMMETRIC) for words, _ in _structures(value)[:1])
 
 
 def _keep(value: Array, index: int = 0) -> Restore:
