@@ -38,7 +38,6 @@ from gradcheck_cli.tensorflow_backend.twin.rounding_rules import (
     constant,
     keys_at,
     literal,
-    plain,
     rounds,
     rule_of_arguments,
     rule_of_result,
@@ -124,9 +123,6 @@ class _Perturbed:
         node = self._node_of(tensor)
         unit = self.whole.units.get((self.body.function, tensor.partition(":")[0]))
         if node is None:
-            dtype = None if self.body.function else self.whole.inputs.get(tensor)
-            if dtype is not None:
-                return self._add(plain, tensor, dtype)
             return tensor if unit is None else self._move_constant(tensor, unit)
         if not self._has_copy(tensor, node):
             return tensor
@@ -230,8 +226,7 @@ class Perturbing(Rewriting):
         units: the unit roundoff of constants, and of variables that are read, that were rounded to a narrower
             dtype: by the name of their function (empty for the graph itself) and their node's.
         kept: handles of the variables that gradients are taken for.
-        inputs: the fed tensors that move, by one rounding of their own.
-        fed: all fed tensors, which have no other perturbed form.
+        fed: the fed tensors, which don't move: two that are equal would no longer be so.
         dtypes: those in which results are rounded.
 
     Attributes:
@@ -239,14 +234,8 @@ class Perturbing(Rewriting):
             calls.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 (a graph, what it is fed, and how it rounds)
-        self,
-        graph: Any,
-        units: Units,
-        kept: Collection[Any],
-        inputs: Sequence[Any],
-        fed: Sequence[Any],
-        dtypes: Collection[Any],
+    def __init__(
+        self, graph: Any, units: Units, kept: Collection[Any], fed: Sequence[Any], dtypes: Collection[Any]
     ) -> None:
         super().__init__(graph, "rounded")
         handles = {name for name, outer in self.captured.items() if any(outer is handle for handle in kept)}
@@ -256,7 +245,6 @@ class Perturbing(Rewriting):
             if node.op == "ReadVariableOp" and node.input[0] in handles
         }
         self.units = {place: unit for place, unit in units.items() if place not in of_inputs}
-        self.inputs = {tensor.name: tensor.dtype for tensor in inputs if tensor.dtype in dtypes}
         self.fixed, self.dtypes = {tensor.name for tensor in fed}, dtypes
         self.count = 0  # of places
         self.owners: list[tuple[int, str]] = []
@@ -328,7 +316,7 @@ def perturb_vjp(
     functions = [pullback.function for pullback in trace.pullbacks.values()]
     fed = [tensor for function in functions for tensor in feeds_of(function)]
     graph = whole_graph(trace.whole.function)
-    perturbing = Perturbing(graph, units, kept, trace.inputs, fed, _dtypes(narrow))
+    perturbing = Perturbing(graph, units, kept, fed, _dtypes(narrow))
     copy = perturbing.rewritten(tensor for function in functions for tensor in function.outputs)
     return perturbing.of(copy.vjp(replace(trace, joint=None)))
 
@@ -338,5 +326,5 @@ def perturb_forward(
 ) -> Perturbed[ForwardTrace]:
     """Return the form of a forward whose constants and results of some dtypes round at random."""
     fed = (*trace.inputs, *trace.held.draws, *trace.held.stops, *trace.held.sides)
-    perturbing = Perturbing(whole_graph(trace.function), units, kept, (), fed, dtypes)
+    perturbing = Perturbing(whole_graph(trace.function), units, kept, fed, dtypes)
     return perturbing.of(perturbing.rewritten(trace.outputs).forward(trace))
