@@ -380,6 +380,27 @@ def _of_norms():
         )
 
 
+def _of_smooth_ones():
+    """A function that is smooth where two inputs are equal, made of parts that aren't."""
+
+    def forward(x, y):
+        return tf.maximum(x, y) + tf.math.log1p(tf.exp(-tf.abs(x - y)))
+
+    def gradient(op, upstream, at_tie):
+        x, y = op.inputs
+        share = tf.where(x == y, tf.cast(at_tie, x.dtype), tf.sigmoid(x - y))
+        return share * upstream, (1 - share) * upstream
+
+    inputs = {"x": _tensor([1.0, 1.0, 2.7]), "y": _tensor([0.0, 1.0, 2.7])}
+    for name, truth, at_tie in (
+        ("halves", "right", 0.5),
+        ("all to one", "wrong", 1.0),
+        ("none to one", "wrong", 0.0),
+    ):
+        yield Row(f"logaddexp, {name}", forward, partial(gradient, at_tie=at_tie), inputs, truth)
+    yield Row("logaddexp, by its parts", forward, None, inputs, "wrong")
+
+
 def _of_other_kinds():
     """Domains, complex numbers, several outputs, the second order."""
     for kind in ("half", "both"):
@@ -570,6 +591,7 @@ _ALL = (
     *_of_sorts(),
     *_of_networks(),
     *_of_norms(),
+    *_of_smooth_ones(),
     *_of_other_kinds(),
 )
 
