@@ -464,8 +464,7 @@ class Exploration:
             return all(self.of.is_of_tensorflow(own) for own in self.findings.pairs if own.order == 1)
         names = [[info.name for info in infos] for infos in (self.first.outputs, self.first.inputs)]
         output, input_index = names[0].index(pair.output), names[1].index(pair.input)
-        written = self.opener.written_ops(self.first, output, input_index)
-        return written is not None and not written
+        return not self.opener.is_written(self.first, output, input_index)
 
     def _is_wrong_beside(self, at_point: WrongPoint, spreads: float = CLOSE) -> bool:
         """Whether the same pairs are wrong beside a point, by up to this many spreads in each component."""
