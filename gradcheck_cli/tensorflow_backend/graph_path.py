@@ -147,18 +147,22 @@ def ops_before(outputs: Iterable[Any]) -> list[Any]:
     return [*reached((tensor.op for tensor in outputs), before)]
 
 
-def describe_part(graph: Any, fetches: Iterable[Any]) -> tuple[Any, ...]:
-    """Describe what computes some tensors of a graph: what is described alike computes the same.
+def compute_alike(first: Iterable[Any], second: Iterable[Any]) -> bool:
+    """Whether two graphs compute some tensors of theirs in the same way, op by op.
 
     A function that is traced again gives its ops the same names again. Loops and branches don't: they have
     bodies of their own in each trace, so that one is like no other.
     """
-    nodes = {node.name: node for node in graph.as_graph_def().node}
-    names = [tensor.name for tensor in fetches]
-    needed = nodes_before(names, nodes)
-    for node in needed.values():
-        node.attr.pop("_gradient_op_type", None)  # names a gradient, which is in the graph
-    return names, needed, [(id(outer), inner.name) for outer, inner in graph.captures]
+
+    def describe(fetches: Sequence[Any]) -> tuple[Any, ...]:
+        graph, names = fetches[0].graph, [tensor.name for tensor in fetches]
+        needed = nodes_before(names, {node.name: node for node in graph.as_graph_def().node})
+        for node in needed.values():
+            node.attr.pop("_gradient_op_type", None)  # names a gradient, which is in the graph
+        captures = [(id(outer), inner.name) for outer, inner in graph.captures if inner.op.name in needed]
+        return names, needed, captures
+
+    return describe([*first]) == describe([*second])
 
 
 def is_plain(graph: Any) -> bool:

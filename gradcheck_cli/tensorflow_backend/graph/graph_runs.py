@@ -45,6 +45,9 @@ from gradcheck_cli.tensorflow_backend.twin.rounding_rules import round_as_drawn
 # Bytes of stacked inputs or outputs in one call; larger batches are split. 64 MiB lets a laptop's memory hold
 # a handful of copies, and is far more than is needed to make the cost of a call negligible.
 BUDGET_BYTES = 64 * 2**20
+# A function is prepared anew for each number of stacks, in a millisecond for every 50 ops. To repeat so many
+# elements takes no longer.
+CHEAPLY_REPEATED = 2**18
 # Of so many points, some of which are refused, each is tried by itself: an exception costs more than a call.
 _FEW = 16
 # Numbers that are equal are so many roundings apart, at most, where it is seen what rounding does.
@@ -167,15 +170,19 @@ class Batched:
 
     def _map(self, batched_indices: tuple[int, ...], stacks: list[Stack]) -> list[Array]:
         """Evaluate by a loop inside one op, which takes the stacked arguments first."""
-        count, stack_of = len(stacks[0]), dict(zip(batched_indices, stacks, strict=True))
+        count, end = len(stacks[0]), batched_indices[-1] + 1
+        if count * sum(math.prod(shape) for _, shape in self.arguments[end:]) <= CHEAPLY_REPEATED:
+            end = len(self.arguments)
+        stack_of = dict(zip(batched_indices, stacks, strict=True))
         tensors = [
-            self._stack(index, stack_of[index])
-            if index in stack_of
-            else private_graphs.repeat(self._base_argument(index), count)
-            for index in range(batched_indices[-1] + 1)
+            self._stack(index, stack_of[index] if index in stack_of else self._repeat(index, count))
+            for index in range(end)
         ]
-        rest = [self._base_argument(index) for index in range(batched_indices[-1] + 1, len(self.arguments))]
+        rest = [self._base_argument(index) for index in range(end, len(self.arguments))]
         return [dtypes.widen(value) for value in private_graphs.map_flat(self.function, tensors, rest)]
+
+    def _repeat(self, index: int, count: int) -> Array:
+        return np.broadcast_to(self.point[index], (count, *self.arguments[index][1]))
 
     def _stack(self, index: int, stack: Stack) -> Any:
         dtype, shape = self.arguments[index]
@@ -554,7 +561,10 @@ class GraphRuns:
     @property
     def values_beside_gradient(self) -> list[Array]:
         """The outputs at the base point, from the graph that also computes the gradient."""
-        trace = self.traced.vjp_trace
+        traced, trace = self.traced, self.traced.vjp_trace
+        is_same = partial(trace.has_forward, traced.forward)
+        if traced.state.made.of(is_same, trace, traced.forward, kind="has_forward"):
+            return traced.base_values
         return self._batched(trace.forward, trace, self._draws_of(trace)).once()
 
     def _batched(

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
@@ -230,8 +231,8 @@ def call_once(function: Any, tensors: Sequence[Any]) -> list[Any]:
     is_small = all(size is not None and size < LARGE_POINT for size in sizes)
     if tensors and is_small and is_mappable(function):
         with contextlib.suppress(tf.errors.OpError):  # a call may succeed: it prepares the graph first
-            stack = private_graphs.repeat(tensors[0], 1)
-            stacked = private_graphs.map_flat(function, [stack], tensors[1:])
+            stacks = [tf.constant(np.asarray(tensor)[np.newaxis], tensor.dtype) for tensor in tensors]
+            stacked = private_graphs.map_flat(function, stacks, [])
             if all(value.shape[0] for value in stacked):
                 return [value.numpy()[0] for value in stacked]
     values = restoring_call(function)(tensors)
@@ -293,7 +294,10 @@ class TraceMode:
 
     def signature(self, arguments: Sequence[tuple[str, tuple[int, ...]]]) -> list[Any]:
         """Return the signature of a trace of arguments of these dtypes and shapes."""
-        return [tf.TensorSpec(self.shape(shape), dtype) for dtype, shape in arguments]
+        return [
+            tf.TensorSpec(self.shape(shape), dtype, f"input_{index}")  # one name in each graph
+            for index, (dtype, shape) in enumerate(arguments)
+        ]
 
     def compile(self, function: Any, *, prepare: bool = False) -> Callable[..., Any] | None:
         """Return what is run instead of a traced function: its compiled form, or nothing.
