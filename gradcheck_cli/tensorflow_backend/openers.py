@@ -359,11 +359,6 @@ class CaseOpener:
 
         return self.state.made.of(make, op)
 
-    def is_written(self, op: GraphOperation, output: int, input_index: int) -> bool:
-        """Whether somebody wrote a gradient that ran for a pair."""
-        pairs = {(of_output, of_input) for _, of_output, of_input in op.traced.vjp_trace.sites}
-        return self.case.code.gradient is not None or (output, input_index) in pairs
-
     def written_ops(self, op: Any, output: int, input_index: int) -> Sequence[Operation] | None:
         """Return the ops on a pair's path whose gradients the user wrote, each by itself; see `Opener`."""
         is_walked = (

@@ -20,6 +20,7 @@ import tensorflow as tf
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
 from gradcheck_cli.tensorflow_backend.dtypes import shape_text
+from gradcheck_cli.tensorflow_backend.op_types import FRACTIONAL, FREE_STATEFUL
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
 
 Thing = TypeVar("Thing")
@@ -210,10 +211,13 @@ def restoring_call(
 def is_mappable(function: Any) -> bool:
     """Whether one op may call a function in a loop: on the CPU, in any order, in any thread."""
     if function not in _MAPPABLE:
+        types = graph_path.types_of(function.graph.get_operations())
+        definitions = map(private_graphs.op_def, types - FREE_STATEFUL)
         _MAPPABLE[function] = (
             private_graphs.has_one_device()
             and not find_written(function)
-            and graph_path.is_free(function.graph)
+            and not types & FRACTIONAL
+            and not any(definition is not None and definition.is_stateful for definition in definitions)
         )
     return _MAPPABLE[function]
 

@@ -385,19 +385,14 @@ class VjpTrace:
 
     def computes_as(self, other: VjpTrace) -> bool:
         """Whether the graph of another trace computes the same, op by op."""
-        pulled = [
-            {output: pullback.inputs for output, pullback in trace.pullbacks.items()}
-            for trace in (self, other)
-        ]
-        return pulled[0] == pulled[1] and graph_path.compute_alike(self.whole.results, other.whole.results)
+        pulls_alike = all(self.connected(output) == other.connected(output) for output in self.whole.sources)
+        return pulls_alike and graph_path.compute_alike(self.whole.results, other.whole.results)
 
     def has_forward(self, traced: ForwardTrace) -> bool:
         """Whether its forward is the one that was traced alone, op by op."""
         # Each trace returns its outputs through identities of its own.
-        own, other = (
-            [output.op.inputs[0] for output in outputs] for outputs in (self.outputs, traced.outputs)
-        )
-        return graph_path.compute_alike(own, other)
+        own = ([output.op.inputs[0] for output in outputs] for outputs in (self.outputs, traced.outputs))
+        return graph_path.compute_alike(*own)
 
     def connected(self, output: int) -> tuple[int, ...]:
         """Return the indices of the inputs that an output has a gradient for."""
