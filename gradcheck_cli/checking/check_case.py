@@ -291,7 +291,8 @@ def examine(
                         op = opener.open(Opening(sample))
                 points.append(examine_point(asked, sample, op, share, points))
         examined = Examined.of(asked, points)
-        beside = _look_beside(examined, below)
+        # A chosen point has the same points beside it, which were looked at.
+        beside = _look_beside(examined, below) if 0 in samples else None
     except GradientFormError as error:
         pairs = report_malformed(first, rules, error)
         form = report_form(first, pairs, error)
@@ -305,7 +306,7 @@ def examine(
         check for findings in points for check in findings.checks if check.name == "deterministic"
     ]
     if nondeterministic:
-        return Findings(checks=tuple(nondeterministic))
+        return Findings(checks=tuple(nondeterministic[:1]))
     if beside is not None:
         right = {key: (*examined.samples[key], sample) for key, sample in beside.right.items()}
         examined = replace(examined, samples={**examined.samples, **right})
@@ -344,6 +345,8 @@ def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Finding
     remedy = _REMEDY + _REMEDY_OF_SPEC * (case.code.given is None)
     wrong = {label: pair for label, pair in wrong.items() if unit_roundoff(pair) <= FLOAT32.unit_roundoff}
     failed = {name: check for name, check in failed.items() if name == "linearity"}
+    if not (wrong or failed):
+        return findings
     keys = {label_of(first, key): key for key in pair_keys(first)}
     values = beside.moved.operations.declared.point
     in_spec = {

@@ -147,18 +147,22 @@ def ops_before(outputs: Iterable[Any]) -> list[Any]:
     return [*reached((tensor.op for tensor in outputs), before)]
 
 
-def describe_part(graph: Any, fetches: Iterable[Any]) -> tuple[Any, ...]:
-    """Describe what computes some tensors of a graph: what is described alike computes the same.
+def compute_alike(first: Sequence[Any], second: Sequence[Any]) -> bool:
+    """Whether two graphs compute some tensors of theirs in the same way, op by op.
 
     A function that is traced again gives its ops the same names again. Loops and branches don't: they have
     bodies of their own in each trace, so that one is like no other.
     """
-    nodes = {node.name: node for node in graph.as_graph_def().node}
-    names = [tensor.name for tensor in fetches]
-    needed = nodes_before(names, nodes)
-    for node in needed.values():
-        node.attr.pop("_gradient_op_type", None)  # names a gradient, which is in the graph
-    return names, needed, [(id(outer), inner.name) for outer, inner in graph.captures]
+
+    def describe(fetches: Sequence[Any]) -> tuple[Any, ...]:
+        graph, names = fetches[0].graph, [tensor.name for tensor in fetches]
+        needed = nodes_before(names, {node.name: node for node in graph.as_graph_def().node})
+        for node in needed.values():
+            node.attr.pop("_gradient_op_type", None)  # names a gradient, which is in the graph
+        captures = [(id(outer), inner.name) for outer, inner in graph.captures if inner.op.name in needed]
+        return names, needed, captures
+
+    return describe(first) == describe(second)
 
 
 def is_plain(graph: Any) -> bool:
@@ -200,13 +204,6 @@ def inner_nodes(op: Any) -> Iterable[Any]:
 def types_of(ops: Collection[Any]) -> set[str]:
     """Return the types of some ops, and of those in the bodies of functions that they call."""
     return {op.type for op in ops} | {node.op for op in ops for node in inner_nodes(op)}
-
-
-def is_free(graph: Any) -> bool:
-    """Whether a graph and its bodies have no state: they may run in any order, in any loop."""
-    types = types_of(graph.get_operations())
-    definitions = [private_graphs.op_def(name) for name in types - op_types.FREE_STATEFUL]
-    return not any(definition is not None and definition.is_stateful for definition in definitions)
 
 
 def functions_called(op: Any) -> dict[str, Any]:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import ops
 
+from gradcheck_cli import check_function
 from gradcheck_cli.running.session import run_case
 from gradcheck_cli.spec.case import in_each_mode
 from gradcheck_cli.spec.load import load_mapping
@@ -128,3 +130,33 @@ def test_a_package_whose_name_begins_as_tensorflows_is_another_one():
     exec(compile("def f(x):\n    return x\n", file, "exec"), found)  # noqa: S102 (code of a file of that name)
     assert private_gradients.site_of(found["f"]).places == ("tensorflow_probability/ops.py:1",)
     assert private_gradients.site_of(tf.nn.relu).places == ()
+
+
+def test_what_is_registered_for_a_cases_graphs_goes_with_it_and_what_the_users_function_needs_stays():
+    @tf.custom_gradient
+    def square(x):
+        return x * x, lambda upstream: upstream * 2 * x
+
+    inside = tf.function(lambda x: square(x) + 0)
+
+    def names():
+        return {name for name in ops.gradient_registry.list() if name.startswith("CustomGradient-")}
+
+    def in_a_loop(x):
+        for _ in tf.range(2):
+            x = square(x)
+        return x
+
+    point = tf.constant([0.3, 0.7], tf.float64)
+    before = names()
+    assert check_function(square, point)
+    assert check_function(in_a_loop, point)
+    assert names() == before
+    assert check_function(lambda x: inside(square(x)), point)
+    assert names() - before, "the user's own graph of `inside`"
+    with tf.GradientTape() as tape:
+        tape.watch(point)
+        value = inside(point)
+    assert tape.gradient(value, point).numpy().tolist() == pytest.approx([0.6, 1.4])
+    again = tf.compat.v1.wrap_function(lambda x: tf.gradients(inside(x), x), [tf.TensorSpec([2], tf.float64)])
+    assert again(point)[0].numpy().tolist() == pytest.approx([0.6, 1.4])

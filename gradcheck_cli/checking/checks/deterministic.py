@@ -7,7 +7,6 @@ constant are reported.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -81,9 +80,8 @@ def check_random(view: OpenedView) -> list[CheckResult]:
 
 
 def check_beside_gradient(view: PointView) -> list[CheckResult]:
-    """Compare the forward with the one traced beside the gradient, unless `retrace` does so."""
-    is_alone = "retrace" in view.case.judging.checks_off and _is_compared(view.case)
-    return find_other_function(view.op, [view.op]) if is_alone else []
+    """Compare the forward with the one traced beside the gradient."""
+    return find_other_function(view.op, view.op) if _is_compared(view.case) else []
 
 
 def _is_compared(case: Case) -> bool:
@@ -91,30 +89,28 @@ def _is_compared(case: Case) -> bool:
     return case.reference is None or case.reference.equals_forward
 
 
-def find_other_function(op: Operation, traces: Sequence[Operation]) -> list[CheckResult]:
+def find_other_function(op: Operation, trace: Operation) -> list[CheckResult]:
     """Find a forward whose values at the base point change from trace to trace.
 
     Args:
         op: the declared op.
-        traces: the same op; each has a forward that was traced with the gradient.
+        trace: the same op, whose forward was traced with the gradient as well.
     """
     if op.facts.random_types:
         return []
     largest = max([1.0, *[_largest(value) for value in op.point]])
-    for trace in traces:
-        for info, first, second in zip(
-            op.outputs, op.base_values, trace.facts.values_beside_gradient, strict=True
-        ):
-            if not info.is_differentiable:
-                is_same = np.array_equal(first, second)
-            else:  # a model that returns float32 may compute in bfloat16
-                dtype = working_dtype(op, info.dtype)
-                is_same = first.shape == second.shape and _are_close(dtype, first, second, largest)
-            if not is_same:
-                return _undecided(
-                    f"{info.name} has another value each time the forward is traced, so no gradient can be "
-                    "compared with it: keep state in a tf.Variable, not in Python."
-                )
+    others = trace.facts.values_beside_gradient
+    for info, first, second in zip(op.outputs, op.base_values, others, strict=True):
+        if not info.is_differentiable:
+            is_same = np.array_equal(first, second)
+        else:  # a model that returns float32 may compute in bfloat16
+            dtype = working_dtype(op, info.dtype)
+            is_same = first.shape == second.shape and _are_close(dtype, first, second, largest)
+        if not is_same:
+            return _undecided(
+                f"{info.name} has another value each time the forward is traced, so no gradient can be "
+                "compared with it: keep state in a tf.Variable, not in Python."
+            )
     return []
 
 
@@ -224,11 +220,11 @@ def compare_traces(view: PointView, op: OpenedOperation) -> list[CheckResult]:
         ):
             message = f"{label_of(op, key)} is None at times: it differs {what}."
             return [CheckResult("retrace", Status.MISMATCHED, message)]
-    checks, traces = [report("retrace", "")], [op]
-    if retraced is not op:
-        groups = group_at_hand(pull_outputs(view.case, op, view.expected_right, jacobians))
-        checks, traces = [check_same("retrace", what, group, retraced) for group in groups], [op, retraced]
-    return [*checks, *(find_other_function(op, traces) if _is_compared(view.case) else [])]
+    if retraced is op:
+        return [report("retrace", "")]
+    groups = group_at_hand(pull_outputs(view.case, op, view.expected_right, jacobians))
+    checks = [check_same("retrace", what, group, retraced) for group in groups]
+    return [*checks, *(find_other_function(op, retraced) if _is_compared(view.case) else [])]
 
 
 def check_same(

@@ -95,8 +95,8 @@ class OpFacts(ABC):
 
     # whether the gradient of an output with respect to an input is a tensor, not `None`
     is_connected: Callable[[int, int], bool]
-    # whether that gradient is made by TensorFlow's own gradients alone, and of several ops
-    is_plain_chain: Callable[[int, int], bool] = lambda *_: False
+    # how many gradients made it, of any output; 0 where not all of its own are the library's
+    library_gradients: Callable[[int, int], int] = lambda *_: 0
 
     # Its tensors.
 

@@ -310,7 +310,7 @@ def leave_joined_kinks(
     # With a reference, the gradient is meant to be that of another function, and has no part in its kinks.
     if pair.case.reference is not None:
         return sample
-    if not pair.operations.formula.facts.is_plain_chain(*pair.key) and not are_right_alone(pair.key):
+    if pair.operations.formula.facts.library_gradients(*pair.key) <= 1 and not are_right_alone(pair.key):
         return sample
     settled = sample.settle(joined, Verdict.INCONCLUSIVE, Rule.JOINED_KINKS, Reason.JOINED_KINKS)
     return replace(settled, remark="")

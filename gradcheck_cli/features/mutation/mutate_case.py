@@ -312,7 +312,7 @@ class Corruption:
             vjp=vjp,
             joint_vjp=joint_vjp,
             vjp_beside=vjp_beside,
-            facts=replace(facts, is_connected=is_connected, is_plain_chain=lambda *_: False),
+            facts=replace(facts, is_connected=is_connected, library_gradients=lambda *_: 0),
             forms=replace(
                 forms,
                 at_unrounded_point=lambda: form(forms.at_unrounded_point()),

@@ -20,7 +20,7 @@ import numpy as np
 from gradcheck_cli import clock
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops.operation import GradientFormError, open_operations
-from gradcheck_cli.checking.pairs.pair import Rule
+from gradcheck_cli.checking.pairs.pair import Rule, label_of, pair_keys
 from gradcheck_cli.checking.verdicts.chosen_points import (
     are_at_pole,
     failed_checks,
@@ -462,10 +462,8 @@ class Exploration:
         """Whether no gradient of the user's is on a pair's path, or on any of the case whose vjp this is."""
         if self.of is not None:
             return all(self.of.is_of_tensorflow(own) for own in self.findings.pairs if own.order == 1)
-        names = [[info.name for info in infos] for infos in (self.first.outputs, self.first.inputs)]
-        output, input_index = names[0].index(pair.output), names[1].index(pair.input)
-        written = self.opener.written_ops(self.first, output, input_index)
-        return written is not None and not written
+        keys = {label_of(self.first, key): key for key in pair_keys(self.first)}
+        return bool(self.first.facts.library_gradients(*keys[pair.label]))
 
     def _is_wrong_beside(self, at_point: WrongPoint, spreads: float = CLOSE) -> bool:
         """Whether the same pairs are wrong beside a point, by up to this many spreads in each component."""

@@ -264,11 +264,11 @@ def _is_connected(traced: TracedCase, output: int, input_index: int) -> bool:
     return input_index in traced.vjp_trace.connected(output)
 
 
-def _is_plain_chain(traced: TracedCase, output: int, input_index: int) -> bool:
+def _library_gradients(traced: TracedCase, output: int, input_index: int) -> int:
     trace, case = traced.vjp_trace, traced.case
     hand_written = {(of_output, of_input) for _, of_output, of_input in trace.sites}
     is_own = case.code.gradient is not None or (output, input_index) in hand_written
-    return not is_own and sum(trace.gradients_seen.values()) > 1
+    return 0 if is_own else sum(trace.gradients_seen.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,7 +287,10 @@ class GraphOperation(OpenedOperation):
             traced=traced,
             runs=runs,
             facts=GraphFacts(
-                partial(_is_connected, traced), partial(_is_plain_chain, traced), opened=traced, traced=traced
+                partial(_is_connected, traced),
+                partial(_library_gradients, traced),
+                opened=traced,
+                traced=traced,
             ),
             forms=OpForms(
                 partial(_form, traced.holding),

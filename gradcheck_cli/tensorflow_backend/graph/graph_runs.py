@@ -22,14 +22,12 @@ from gradcheck_cli.numerics.shared_limits import RUNS
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
 from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack, value_of
 from gradcheck_cli.tensorflow_backend.graph.traced_case import TracedCase
-from gradcheck_cli.tensorflow_backend.op_types import FRACTIONAL
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.traces.state import (
     LARGE_POINT,
     Made,
     at_values,
     call_once,
-    find_written,
     is_mappable,
     restoring_call,
 )
@@ -45,6 +43,9 @@ from gradcheck_cli.tensorflow_backend.twin.rounding_rules import round_as_drawn
 # Bytes of stacked inputs or outputs in one call; larger batches are split. 64 MiB lets a laptop's memory hold
 # a handful of copies, and is far more than is needed to make the cost of a call negligible.
 BUDGET_BYTES = 64 * 2**20
+# A function is prepared anew for each number of stacks, in a millisecond for every 50 ops. To repeat so many
+# elements takes no longer.
+CHEAPLY_REPEATED = 2**18
 # Of so many points, some of which are refused, each is tried by itself: an exception costs more than a call.
 _FEW = 16
 # Numbers that are equal are so many roundings apart, at most, where it is seen what rounding does.
@@ -83,27 +84,27 @@ class Batched:
         stacks = [batch[index] for index in batched_indices]
         count, sizes = len(stacks[0]), [math.prod(self.arguments[index][1]) for index in batched_indices]
         # One op repeats the arguments before the last one that moves for each point.
-        repeated = self.arguments[: batched_indices[-1]] if self.is_mappable else []
+        repeated = self.arguments[: batched_indices[-1]]
         widest = max([result_size, *sizes, *(math.prod(shape) for _, shape in repeated), 1])
-        if not count or 0 in sizes or widest >= LARGE_POINT or self._needs_single_calls:
-            return self._run_one_by_one(batched_indices, stacks)
-        rows = max(1, BUDGET_BYTES // (16 * widest))
-        blocks = [[stack[start : start + rows] for stack in stacks] for start in range(0, count, rows)]
-        results = self._try_one_op(batched_indices, blocks)
-        if results is None:  # all blocks are evaluated in the same way: a difference must not mix two
-            return self._run_one_by_one(batched_indices, stacks)
-        if len(results) == 1:  # no copy
-            return results[0]
-        return [np.concatenate(column) for column in zip(*results, strict=True)]
+        if self.is_mappable and count and 0 not in sizes and widest < LARGE_POINT:
+            rows = max(1, BUDGET_BYTES // (16 * widest))
+            blocks = [[stack[start : start + rows] for stack in stacks] for start in range(0, count, rows)]
+            # A call may succeed: it prepares its graph first, which may give an op a form that has a kernel.
+            # Then all blocks are called: a difference must not mix two ways.
+            with contextlib.suppress(tf.errors.OpError):
+                results = [self._map(batched_indices, block) for block in blocks]
+                if len(results) == 1:  # no copy
+                    return results[0]
+                return [np.concatenate(column) for column in zip(*results, strict=True)]
+        return self._run_one_by_one(batched_indices, stacks)
 
     def once(self, moved: Mapping[int, Stack] = {}) -> list[Array]:
         """Evaluate at the base point, unbatched; or at another, given as stacks of one."""
         if moved:
             return [stack[0] for stack in self(moved, 1)]
         constants = [self._base_argument(index) for index in range(len(self.arguments))]
-        if self.is_mappable:
-            return [dtypes.widen(value) for value in call_once(self.function, constants)]
-        return [dtypes.widen(value) for value in self._call(constants)]
+        values = call_once(self.function, constants) if self.is_mappable else self._call(constants)
+        return [*map(dtypes.widen, values)]
 
     def _call(self, arguments: Sequence[Any]) -> list[Any]:
         if self.rewind is not None:
@@ -115,30 +116,13 @@ class Batched:
         return restoring_call(self.function, self.compiled, self.unrestored)
 
     @cached_property
-    def _needs_single_calls(self) -> bool:
-        """Whether calls must be made one by one: held values are rewound, or variables restored, first."""
-        types = {op.type for op in self.function.graph.get_operations()}
-        is_bound = self.rewind is not None or self.is_prepared or bool(find_written(self.function))
-        return is_bound or bool(types & FRACTIONAL)
-
-    @cached_property
     def is_mappable(self) -> bool:
-        """Whether one op may call the function in a loop; compiled functions are called directly."""
-        return self.compiled is None and not self._needs_single_calls and is_mappable(self.function)
+        """Whether one op may call the function in a loop; compiled functions are called directly.
 
-    def _try_one_op(
-        self, batched_indices: tuple[int, ...], blocks: list[list[Stack]]
-    ) -> list[list[Array]] | None:
-        """Evaluate in a loop inside of one op; `None` where that fails although a call may not.
-
-        A call prepares its graph first, which may give an op another form that has a kernel.
+        Calls are made one by one where held values are rewound, or variables restored, first.
         """
-        if not self.is_mappable:
-            return None
-        try:
-            return [self._map(batched_indices, block) for block in blocks]
-        except tf.errors.OpError:
-            return None
+        is_bound = self.compiled is not None or self.rewind is not None or self.is_prepared
+        return not is_bound and is_mappable(self.function)
 
     def _run_one_by_one(self, batched_indices: tuple[int, ...], stacks: list[Stack]) -> list[Array]:
         arguments = [
@@ -167,14 +151,15 @@ class Batched:
 
     def _map(self, batched_indices: tuple[int, ...], stacks: list[Stack]) -> list[Array]:
         """Evaluate by a loop inside one op, which takes the stacked arguments first."""
-        count, stack_of = len(stacks[0]), dict(zip(batched_indices, stacks, strict=True))
+        count, end = len(stacks[0]), batched_indices[-1] + 1
+        if count * sum(math.prod(shape) for _, shape in self.arguments[end:]) <= CHEAPLY_REPEATED:
+            end = len(self.arguments)
+        stack_of = dict(zip(batched_indices, stacks, strict=True))
         tensors = [
-            self._stack(index, stack_of[index])
-            if index in stack_of
-            else private_graphs.repeat(self._base_argument(index), count)
-            for index in range(batched_indices[-1] + 1)
+            self._stack(index, stack_of.get(index, np.broadcast_to(self.point[index], (count, *shape))))
+            for index, (_, shape) in enumerate(self.arguments[:end])
         ]
-        rest = [self._base_argument(index) for index in range(batched_indices[-1] + 1, len(self.arguments))]
+        rest = [self._base_argument(index) for index in range(end, len(self.arguments))]
         return [dtypes.widen(value) for value in private_graphs.map_flat(self.function, tensors, rest)]
 
     def _stack(self, index: int, stack: Stack) -> Any:
@@ -287,14 +272,6 @@ def _filler(shape: tuple[int, ...], dtype: str) -> Any:
 def are_finite(values: Sequence[Array | None]) -> bool:
     """Whether all numbers of the arrays that exist are finite."""
     return all(value is None or bool(np.isfinite(value).all()) for value in values)
-
-
-def _sums(rows: Sequence[Sequence[Array | None]]) -> list[Array | None]:
-    """Return the sum of the gradients of each input that exist; `None` where none does."""
-    by_input = [
-        [gradient for gradient in column if gradient is not None] for column in zip(*rows, strict=True)
-    ]
-    return [sum(gradients[1:], gradients[0]) if gradients else None for gradients in by_input]
 
 
 @dataclass
@@ -436,7 +413,10 @@ class GraphRuns:
         rows = [self.vjp(*flow) for flow in upstreams.items() if flow[0] not in together]
         if joint is not None and together:
             rows.append(self._pull(joint, upstreams))
-        return _sums(rows)
+        columns = (
+            [gradient for gradient in each if gradient is not None] for each in zip(*rows, strict=True)
+        )
+        return [sum(gradients[1:], gradients[0]) if gradients else None for gradients in columns]
 
     def _pull(
         self, pullback: Pullback | None, upstreams: Mapping[int, Stack], point: Mapping[int, Stack] = {}
@@ -554,7 +534,10 @@ class GraphRuns:
     @property
     def values_beside_gradient(self) -> list[Array]:
         """The outputs at the base point, from the graph that also computes the gradient."""
-        trace = self.traced.vjp_trace
+        traced, trace = self.traced, self.traced.vjp_trace
+        is_same = partial(trace.has_forward, traced.forward)
+        if traced.state.made.of(is_same, trace, traced.forward, kind="has_forward"):
+            return traced.base_values
         return self._batched(trace.forward, trace, self._draws_of(trace)).once()
 
     def _batched(

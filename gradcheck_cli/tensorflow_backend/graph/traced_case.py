@@ -628,8 +628,7 @@ class TracedCase(OpenedCase):
         ):
             return False
         again = trace_forward(self.subject(self.bound()), seed=replace(self.at, sample=0).seed)
-        first, second = (graph_path.describe_part(own.function.graph, own.outputs) for own in (trace, again))
-        return first == second
+        return graph_path.compute_alike(trace.outputs, again.outputs)
 
     @property
     def perturbed_vjp(self) -> Perturbed[VjpTrace]:

@@ -245,7 +245,7 @@ class CalledCase(OpenedCase):
     @cached_property
     def facts(self) -> CalledFacts:
         """What is known of it."""
-        by_gradient = partial(_is_connected, self), partial(_is_plain_chain, self)
+        by_gradient = partial(_is_connected, self), partial(_library_gradients, self)
         if self.trace is None:
             return UntracedFacts(*by_gradient, opened=self)
         return EagerFacts(*by_gradient, opened=self, traced=self.trace.traced)
@@ -445,10 +445,10 @@ def _is_connected(called: CalledCase, output: int, input_index: int) -> bool:
     return called.first_gradients.get(output, {}).get(input_index) is not None
 
 
-def _is_plain_chain(called: CalledCase, output: int, input_index: int) -> bool:
+def _library_gradients(called: CalledCase, output: int, input_index: int) -> int:
     is_connected = _is_connected(called, output, input_index)  # which counts gradients
     is_own = not called.call.is_plain or called.case.code.gradient is not None
-    return is_connected and not is_own and sum(called.seen.values()) > 1
+    return 0 if is_own or not is_connected else sum(called.seen.values())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -338,6 +338,8 @@ class GradientLog:
     ran: dict[GradientSite, set[str]] = field(default_factory=dict)
     # those that the forward called, each with why backpropagation may not meet the call; empty: it may
     lost: dict[GradientSite, str] = field(default_factory=dict)
+    # names that were registered for graphs of the case alone
+    registered: list[str] = field(default_factory=list)
 
     def add(self, site: GradientSite, label: str) -> None:
         """Record that a gradient ran for a pair, by its label."""
@@ -387,7 +389,10 @@ def site_of(function: Any) -> GradientSite:
 
 @contextlib.contextmanager
 def note_sites(log: GradientLog) -> Iterator[None]:
-    """Record custom gradients in a log when they are made in the block, and where."""
+    """Record custom gradients in a log when they are made in the block, and where.
+
+    What TensorFlow registers for the case's graphs is taken back at the end: it would keep each of them.
+    """
 
     def make(function: Any) -> None:
         function = getattr(function, "__func__", function)
@@ -405,7 +410,7 @@ def note_sites(log: GradientLog) -> Iterator[None]:
         (custom_gradient, "_graph_mode_decorator", functools.partial(_wrap_decorator, log)),
         (custom_gradient, "_eager_mode_decorator", functools.partial(_wrap_decorator, log)),
         (custom_gradient.Bind, "__init__", functools.partial(_wrap_bind, make)),
-        (ops.RegisterGradient, "__call__", functools.partial(_wrap_register, make)),
+        (ops.RegisterGradient, "__call__", functools.partial(_wrap_register, make, log)),
         (functions.Defun, "__init__", functools.partial(_wrap_defun, make)),
         (ops.Graph, "gradient_override_map", functools.partial(_wrap_override_map, log)),
     ]
@@ -414,7 +419,12 @@ def note_sites(log: GradientLog) -> Iterator[None]:
             # AutoGraph would convert a hook that the user's code calls.
             hooked = tf.autograph.experimental.do_not_convert(hook(getattr(owner, name)))
             replaced.enter_context(private_graphs.replace_attributes(owner, **{name: hooked}))
-        yield
+        try:
+            yield
+        finally:
+            for name in log.registered:
+                ops.gradient_registry._registry.pop(name, None)
+                _RAN.pop(name, None)
 
 
 def _wrap_decorator(log: GradientLog, original: Any) -> Callable[..., Any]:
@@ -540,10 +550,14 @@ def _wrap_bind(make: Callable[[Any], None], original: Any) -> Callable[..., None
     return init
 
 
-def _wrap_register(make: Callable[[Any], None], original: Any) -> Callable[..., Any]:
+def _wrap_register(make: Callable[[Any], None], log: GradientLog, original: Any) -> Callable[..., Any]:
     def register(self: Any, function: Any) -> Any:
-        if not RUN_TIME_NAME.fullmatch(str(self._op_type)):
+        name = str(self._op_type)
+        if not RUN_TIME_NAME.fullmatch(name):
             make(function)
+        # A tf.function that the user's code calls is kept for longer.
+        elif name.startswith("gradcheck_") or ("Call-" not in name and private_graphs.is_in_own_trace()):
+            log.registered.append(name)
         return original(self, function)
 
     return register

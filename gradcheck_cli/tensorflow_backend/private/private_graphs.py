@@ -9,6 +9,7 @@ import contextlib
 import functools
 import inspect
 import re
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -47,6 +48,7 @@ from gradcheck_cli.reach import reached
 EAGER_TENSOR = ops.EagerTensor
 # The attr under which an op carries the name of its gradient override.
 _OVERRIDE = "_gradient_op_type"
+OWN_GRAPHS: weakref.WeakSet[Any] = weakref.WeakSet()  # those of our traces
 # Names that AutoGraph gives to the functions it generates.
 CONVERTED = re.compile(r"outer_factory\.<locals>\.inner_factory\.<locals>\.(tf__)?|\btf__")
 CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})  # of a tf.function
@@ -323,18 +325,6 @@ def has_one_device() -> bool:
     return [device.device_type for device in tf.config.list_logical_devices()] == ["CPU"]
 
 
-# A function is prepared anew for each number of stacks, in a millisecond for every 50 ops. To repeat so many
-# elements takes no longer.
-CHEAPLY_REPEATED = 2**18
-
-
-def repeat(tensor: Any, count: int) -> Any:
-    """Stack a tensor so many times, by the quickest ops; a list as a shape would take five times as long."""
-    if count == 1:
-        return tf.raw_ops.ExpandDims(input=tensor, axis=0)
-    return tf.raw_ops.BroadcastTo(input=tensor, shape=np.array([count, *tensor.shape], np.int32))
-
-
 def map_flat(function: Any, stacks: Sequence[Any], constants: Sequence[Any]) -> list[Any]:
     """Call a concrete function once for each row of stacked tensors, by a loop inside one op.
 
@@ -343,15 +333,12 @@ def map_flat(function: Any, stacks: Sequence[Any], constants: Sequence[Any]) -> 
 
     Args:
         stacks: for its first feeds, (B, *shape) each.
-        constants: for its other feeds; repeated for each row if that is cheap.
+        constants: for its other feeds.
 
     Returns:
         Its results, stacked.
     """
-    count = len(stacks[0])
-    clock.add_work(calls=1, points=count)
-    if count * sum(constant.shape.num_elements() for constant in constants) <= CHEAPLY_REPEATED:
-        stacks, constants = [*stacks, *(repeat(constant, count) for constant in constants)], []
+    clock.add_work(calls=1, points=len(stacks[0]))
     results = tf.raw_ops.MapDefun(
         arguments=list(stacks),
         captured_inputs=[*constants, *function.captured_inputs],
@@ -377,6 +364,14 @@ def show_xla(function: Callable[..., Any]) -> Callable[..., Any]:
 def is_body(graph: Any) -> bool:
     """Whether a graph is the body of a loop, of a branch or of a Defun, which can't be fed."""
     return isinstance(graph, control_flow_graphs.ControlFlowFuncGraph) or is_defun_body(graph)
+
+
+def is_in_own_trace() -> bool:
+    """Whether an op that is made now belongs to a trace of ours, or to a loop or a branch in it."""
+    graph = ops.get_default_graph()
+    while isinstance(graph, control_flow_graphs.ControlFlowFuncGraph):
+        graph = graph.outer_graph
+    return graph in OWN_GRAPHS
 
 
 def is_defun_body(graph: Any) -> bool:

@@ -14,11 +14,13 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes, graph_path
 from gradcheck_cli.tensorflow_backend.dtypes import shape_text
+from gradcheck_cli.tensorflow_backend.op_types import FRACTIONAL, FREE_STATEFUL
 from gradcheck_cli.tensorflow_backend.private import private_graphs, private_state
 
 Thing = TypeVar("Thing")
@@ -209,10 +211,13 @@ def restoring_call(
 def is_mappable(function: Any) -> bool:
     """Whether one op may call a function in a loop: on the CPU, in any order, in any thread."""
     if function not in _MAPPABLE:
+        types = graph_path.types_of(function.graph.get_operations())
+        definitions = map(private_graphs.op_def, types - FREE_STATEFUL)
         _MAPPABLE[function] = (
             private_graphs.has_one_device()
             and not find_written(function)
-            and graph_path.is_free(function.graph)
+            and not types & FRACTIONAL
+            and not any(definition is not None and definition.is_stateful for definition in definitions)
         )
     return _MAPPABLE[function]
 
@@ -230,8 +235,8 @@ def call_once(function: Any, tensors: Sequence[Any]) -> list[Any]:
     is_small = all(size is not None and size < LARGE_POINT for size in sizes)
     if tensors and is_small and is_mappable(function):
         with contextlib.suppress(tf.errors.OpError):  # a call may succeed: it prepares the graph first
-            stack = private_graphs.repeat(tensors[0], 1)
-            stacked = private_graphs.map_flat(function, [stack], tensors[1:])
+            stacks = [tf.constant(np.asarray(tensor)[np.newaxis], tensor.dtype) for tensor in tensors]
+            stacked = private_graphs.map_flat(function, stacks, [])
             if all(value.shape[0] for value in stacked):
                 return [value.numpy()[0] for value in stacked]
     values = restoring_call(function)(tensors)
@@ -293,7 +298,10 @@ class TraceMode:
 
     def signature(self, arguments: Sequence[tuple[str, tuple[int, ...]]]) -> list[Any]:
         """Return the signature of a trace of arguments of these dtypes and shapes."""
-        return [tf.TensorSpec(self.shape(shape), dtype) for dtype, shape in arguments]
+        return [
+            tf.TensorSpec(self.shape(shape), dtype, f"input_{index}")  # one name in each graph
+            for index, (dtype, shape) in enumerate(arguments)
+        ]
 
     def compile(self, function: Any, *, prepare: bool = False) -> Callable[..., Any] | None:
         """Return what is run instead of a traced function: its compiled form, or nothing.

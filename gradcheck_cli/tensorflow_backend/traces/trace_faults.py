@@ -77,6 +77,7 @@ def _name_variables(function: Callable[..., Any]) -> Callable[..., Any]:
         return next_creator(**arguments)
 
     def call(*tensors: Any) -> Any:
+        private_graphs.OWN_GRAPHS.add(tf.compat.v1.get_default_graph())
         with tf.variable_creator_scope(create):
             return function(*tensors)
 

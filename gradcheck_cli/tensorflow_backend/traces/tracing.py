@@ -385,14 +385,14 @@ class VjpTrace:
 
     def computes_as(self, other: VjpTrace) -> bool:
         """Whether the graph of another trace computes the same, op by op."""
-        first, second = (
-            (
-                {output: pullback.inputs for output, pullback in trace.pullbacks.items()},
-                graph_path.describe_part(trace.whole.function.graph, trace.whole.results),
-            )
-            for trace in (self, other)
-        )
-        return first == second
+        pulls_alike = all(self.connected(output) == other.connected(output) for output in self.whole.sources)
+        return pulls_alike and graph_path.compute_alike(self.whole.results, other.whole.results)
+
+    def has_forward(self, traced: ForwardTrace) -> bool:
+        """Whether its forward is the one that was traced alone, op by op."""
+        # Each trace returns its outputs through identities of its own.
+        own = ([output.op.inputs[0] for output in outputs] for outputs in (self.outputs, traced.outputs))
+        return graph_path.compute_alike(*own)
 
     def connected(self, output: int) -> tuple[int, ...]:
         """Return the indices of the inputs that an output has a gradient for."""
@@ -431,7 +431,8 @@ def trace_vjp(
         output_index for output_index, dtype in enumerate(traced.dtypes) if dtypes.is_differentiable(dtype)
     ]
     upstreams = [
-        tf.TensorSpec(output_shapes[output_index], traced.dtypes[output_index]) for output_index in sources
+        tf.TensorSpec(output_shapes[output_index], traced.dtypes[output_index], f"upstream_{output_index}")
+        for output_index in sources
     ]
     graph = GradientGraph(subject, traced, inlined=subject.inlined or opening.reversed)
     passes = _BackwardPasses(graph, sources, other_call, opening.vectorised)
