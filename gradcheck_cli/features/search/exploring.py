@@ -387,8 +387,7 @@ class Exploration:
         if is_wrong and not self._is_excused(taken, at_point):
             self.wrong = self._move(at_point)
             # What was moved may lie on an edge of where the gradient is wrong.
-            points = (at_point, self.wrong) if self.mixed.free.size else ()
-            if points and not any(map(self._is_wrong_beside, points)):
+            if self.mixed.free.size and not any(map(self._is_wrong_beside, (at_point, self.wrong))):
                 special = self.mixed.describe_specials(self.wrong.point)
                 note = _ONLY_WHERE.format(special) if special else ""
                 # Where two kinks meet, as a relu's does with that of a slope for what is below 0, values of
