@@ -87,6 +87,13 @@ WRONG: dict[str, Case] = {
         slipping(lambda x, w: tf.reduce_sum(w * tf.sin(x)), lambda x, _: tf.reduce_sum(tf.sin(x))),
         {"x": DRAWN, "w": stated([1.0] * 3, differentiate=False)},
     ),
+    "mean": (
+        own(
+            lambda x, g, m: (x - m) * g,
+            lambda u, x, g, _: (u * g, tf.reduce_sum(u * x, axis=0), None),
+        ),
+        {"x": {"shape": [2, 3]}, "g": DRAWN, "m": stated([0.0] * 3, differentiate=False)},
+    ),
     "shift": (
         own(lambda x, k: tf.roll(x, k, 0), lambda u, *_: (tf.roll(u, -1, 0), None)),
         {"x": DRAWN, "k": stated(1, "int32")},
@@ -124,6 +131,10 @@ RIGHT: dict[str, Case] = {
             "x": {"shape": [3, 1]},
             "a": stated([[0.0, 1.0, 1.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]], differentiate=False),
         },
+    ),
+    "additive-mask": (
+        slipping(lambda x, m: tf.nn.softmax(x + m), lambda x, m: tf.nn.softmax(x + m)),
+        {"x": {"shape": [2, 3]}, "m": stated([[0.0] * 3] * 2, differentiate=False)},
     ),
     # TensorFlow's own gradient is right for places that all differ, and nobody's fault.
     "assigned": (

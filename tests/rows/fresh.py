@@ -807,7 +807,19 @@ def loop_in_python(x):
     return np.array([sum(math.sin(k * v) / k for k in (1, 2, 3)) for v in x], x.dtype)
 
 
+def projected(u, x, radius):
+    size = np.linalg.norm(x)
+    return (radius * (u / size - x * (u * x).sum() / size**3)).astype(x.dtype)
+
+
 NUMPY = """
+within_ball (x=[8]) = (x * min(1, 2 / np.linalg.norm(x))).astype(x.dtype)
+    right: projected(u, x, 2) if np.linalg.norm(x) > 2 else u
+    wrong_inside: projected(u, x, 2)
+    wrong_outside: u.copy()
+within_unit_ball (x=[3]) = (x * min(1, 1 / np.linalg.norm(x))).astype(x.dtype)
+    right: projected(u, x, 1) if np.linalg.norm(x) > 1 else u
+    wrong_inside: projected(u, x, 1)
 sin (x=USUAL) = np.sin(x)
     right: u * np.cos(x)
     wrong_sign: -u * np.cos(x)

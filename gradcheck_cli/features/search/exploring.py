@@ -134,6 +134,7 @@ class Exploration:
     points: int = 0  # how many points were looked at
     judged: int = 0  # how many of them went to the judge
     each: float = 0.0  # how many seconds a point took in the last call
+    pace: float = 0.0  # how many seconds each evaluation for it took
     spent: int = 0  # how many points the judge evaluated, until a gradient was wrong
     largest: float = 0.0  # the largest disagreement of gradient and differences
     spoilt: int = 0  # at how many points the gradient wasn't finite, although the function was
@@ -238,11 +239,13 @@ class Exploration:
         for points in batches:
             count, before = max(map(len, points.values()), default=0), clock.now()
             self.is_finite = not count
-            for constants in (self.moved, {}) if self.moved else ({},):
-                if not self.is_finite:
-                    with suppress(*ERRORS):
-                        candidates += self._look_with(constants, points, count)
-            self.each = (clock.now() - before) / max(count, 1)
+            with clock.count_work() as work:
+                for constants in (self.moved, {}) if self.moved else ({},):
+                    if not self.is_finite:
+                        with suppress(*ERRORS):
+                            candidates += self._look_with(constants, points, count)
+            took = clock.now() - before
+            self.each, self.pace = took / max(count, 1), took / max(work.points, 1)
         ranked = sorted(candidates, key=lambda candidate: candidate.rank)
         queues = ([own for own in ranked if own.may_have_kink == kink] for kink in (False, True))
         order = [own for turn in zip_longest(*queues) for own in turn if own is not None]
@@ -372,7 +375,7 @@ class Exploration:
         # A sum of upstreams shows what single elements hide: a gradient that takes their maximum at a tie.
         point, taken = candidate.point, candidate.taken
         is_asked = not candidate.is_spoilt and not self.is_narrow
-        room = max(_TIMES * self.evaluated, in_time(_QUICK, self.each, _LONG)) - self.spent
+        room = max(_TIMES * self.evaluated, in_time(_QUICK, self.pace, _LONG)) - self.spent
         if room <= 0:
             return False
         with clock.count_work(room) as work:
@@ -383,7 +386,8 @@ class Exploration:
         is_wrong = bool(at_point.pairs or failed_checks(at_point.findings, self.findings))
         if is_wrong and not self._is_excused(taken, at_point):
             self.wrong = self._move(at_point)
-            if self.mixed.free.size and not self._is_wrong_beside(self.wrong):
+            # What was moved may lie on an edge of where the gradient is wrong.
+            if self.mixed.free.size and not any(map(self._is_wrong_beside, (at_point, self.wrong))):
                 special = self.mixed.describe_specials(self.wrong.point)
                 note = _ONLY_WHERE.format(special) if special else ""
                 # Where two kinks meet, as a relu's does with that of a slope for what is below 0, values of

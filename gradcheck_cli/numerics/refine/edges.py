@@ -397,8 +397,10 @@ def _are_jumps(
 
 
 def _evaluate_at(sampler: Sampler, elements: Elements, there: Float) -> Float:
-    """Return each element's row at coordinates of its own column, (e, p) each."""
+    """Return each element's row at coordinates of its own column, (e, p) each; rows share equal ones."""
     values = np.empty(there.shape)
-    for batch in sampler.move_columns(elements.columns, there):
-        values[batch.which] = batch.values[batch.value_index, :, elements.rows[batch.which]]
+    distinct, owner = np.unique(np.column_stack([elements.columns, there]), axis=0, return_inverse=True)
+    for batch in sampler.move_columns(distinct[:, 0].astype(np.int64), distinct[:, 1:]):
+        which, value_index = batch.among(owner.ravel())
+        values[which] = batch.values[value_index, :, elements.rows[which]]
     return values

@@ -176,14 +176,15 @@ def rearrange(case: Case, tensor: InputSpec) -> Array | None:
     """Return another value that stated booleans or numbers may have that aren't differentiated; or `None`.
 
     Whole numbers are often indices, so that no value is new in its column. A permutation stays one, rows that
-    all differ do so, and what ascends does, with its ends. A number alone is one less, or one more.
+    all differ do so, and what ascends does, with its ends. A number alone is one less, or one more. Floating
+    zeros are no labels.
     """
     kind = kind_of(tensor.dtype)
     is_constant = not tensor.is_stated or tensor.keeps or 0 in tensor.shape
     if is_constant or tensor.differentiate != (kind in ("integer", "bool")) or kind in ("complex", "string"):
         return None
     value: Any = draw(case, tensor, 0)
-    if kind == "float" and (value != np.round(value)).any():
+    if kind == "float" and ((value != np.round(value)).any() or (value.size > 1 and not value.any())):
         return _keep(value)(move(case, tensor, value, MOVED))
     if value.size == 1:
         return np.asarray(~value if kind == "bool" else np.where(value > 1, value - 1, value + 1))

@@ -271,8 +271,9 @@ def suspect(
         seen.disagreement[rows] = np.minimum(seen.disagreement[rows], again.disagreement)
         seen.is_bent[rows] = again.is_bent
         seen.is_spoilt[rows] &= again.is_spoilt
-        if again.is_spoilt.any():
-            seen.is_spoilt[rows] &= is_smooth(op, own.points, free, specials)
+    spoilt = np.flatnonzero(seen.is_spoilt)
+    if len(spoilt):
+        seen.is_spoilt[spoilt] = is_smooth(op, looked.take(spoilt).points, free, specials)
     return seen
 
 
