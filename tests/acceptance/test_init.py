@@ -432,7 +432,7 @@ def test_a_gradient_that_is_wrong_for_labels_of_0_and_1_is_shown_with_these(draf
     """Not with labels between them or complex ones: for these, a right one may be wrong, too."""
     found = drafted("focal_without_gamma")
     assert found.is_mismatched
-    assert not found.question
+    assert not found.told
     assert [pair.label for pair in found.result.pairs] == ["dy/dlogits"]
     assert found.draft.mapping()["inputs"]["labels"]["one_hot"]
 
