@@ -205,10 +205,11 @@ def _run_first_right(described: list[Draft], tryer: Tryer) -> Drafted:
             continue
         varied += 1
         kinds = TABLES["tried"] if varied <= _MOST_VARIED else [""]
-        waiting, seen = [_with_kind(taken, kind) for kind in kinds], list[Draft]()
+        waiting, seen = [(kind, _with_kind(taken, kind)) for kind in kinds], list[Draft]()
         while waiting:
-            tried = waiting.pop(0)
-            if tried in seen:
+            kind, tried = waiting.pop(0)
+            # A wrong gradient isn't right since it is within the tolerance of a coarser dtype.
+            if tried in seen or (wrong is not None and kind in TABLES["not_if_wrong"]):
                 continue
             if clock.now() > end and wrong is not None:
                 return wrong
@@ -221,7 +222,7 @@ def _run_first_right(described: list[Draft], tryer: Tryer) -> Drafted:
                 return _broadcast(drafted, tryer) if wrong is None else _ask(wrong, drafted)
             if drafted.is_wrong:
                 wrong = drafted if wrong is None or wrong.without_gradient else wrong
-                waiting = [*_list_followers(drafted), *waiting]
+                waiting = [*(("", follower) for follower in _list_followers(drafted)), *waiting]
             elif best is None or (drafted.runs, drafted.passed) > (best.runs, best.passed):
                 best = drafted
     return wrong or best or Drafted(tryer.first or described[0], told=tryer.why_not)
