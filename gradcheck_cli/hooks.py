@@ -1,8 +1,8 @@
 """The places at which the core calls features, each named here once, in the order of a run.
 
 A feature is a folder of `gradcheck_cli.features`. Its `__init__` is all that the core sees of it: tables of
-what it has, each entry with the module that is imported when it is used. `COMMANDS` and `FORMATS` are by
-name; `HOOKS` has `module:name` of what is called at a hook.
+what it has, each entry with the module of its folder that is imported when it is used. `COMMANDS` and
+`FORMATS` are by name; `HOOKS` has `module:name` of what is called at a hook.
 Without its folder a feature is missing from every list, and nothing else changes. Checks, reports and
 generators of other packages are found by their entry points, when they are needed.
 """
@@ -84,8 +84,9 @@ def features() -> tuple[ModuleType, ...]:
     return tuple(modules)
 
 
-def _tables(name: str) -> Iterator[Any]:
-    return (getattr(feature, name) for feature in features() if hasattr(feature, name))
+def _tables(name: str) -> Iterator[tuple[str, Any]]:
+    """Yield the table of each feature that has one, and the package in which its modules are."""
+    return ((feature.__name__, getattr(feature, name)) for feature in features() if hasattr(feature, name))
 
 
 # What features are asked, by name, with the arguments; several may answer only where that is said. In a run:
@@ -115,13 +116,17 @@ AT_A_CASE = (
 )
 
 
-def ask_each(hook: str, *arguments: Any) -> Iterator[Any]:  # noqa: ANN401 (as each hook has it)
-    """Yield what each feature answers at a hook; what it calls is imported now."""
-    for table in _tables("HOOKS"):
+def _hooked(hook: str) -> Iterator[Any]:
+    """Import what features have at a hook, and yield it."""
+    for package, table in _tables("HOOKS"):
         if hook in table:
             module, _, name = table[hook].partition(":")
-            value = getattr(import_module(module), name)
-            yield value(*arguments) if callable(value) else value
+            yield getattr(import_module(f"{package}.{module}".rstrip(".")), name)
+
+
+def ask_each(hook: str, *arguments: Any) -> Iterator[Any]:  # noqa: ANN401 (as each hook has it)
+    """Yield what each feature answers at a hook; what it calls is imported now."""
+    return (value(*arguments) if callable(value) else value for value in _hooked(hook))
 
 
 def ask(hook: str, *arguments: Any, default: Any = None) -> Any:  # noqa: ANN401 (as each hook has it)
@@ -132,19 +137,26 @@ def ask(hook: str, *arguments: Any, default: Any = None) -> Any:  # noqa: ANN401
 def load() -> None:
     """Import what features need at a case: a process that forks others does that once for all of them."""
     for hook in (*AFTER_VERDICT, *AT_A_CASE):
-        for table in _tables("HOOKS"):
-            if hook in table:
-                import_module(table[hook].partition(":")[0])
+        list(_hooked(hook))
 
 
 def commands() -> dict[str, Command]:
     """Return the commands of all features by name."""
-    return {name: command for table in _tables("COMMANDS") for name, command in table.items()}
+    tables = _tables("COMMANDS")
+    return {
+        name: Command(f"{package}.{module}", *words)
+        for package, table in tables
+        for name, (module, *words) in table.items()
+    }
 
 
 def formats() -> dict[str, Format]:
     """Return the report formats of all features by name."""
-    return {name: form for table in _tables("FORMATS") for name, form in table.items()}
+    return {
+        name: form._replace(module=f"{package}.{form.module}")
+        for package, table in _tables("FORMATS")
+        for name, form in table.items()
+    }
 
 
 # A run.

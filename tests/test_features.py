@@ -56,7 +56,9 @@ def test_what_a_feature_names_for_a_hook_is_there():
         for hook, target in getattr(feature, "HOOKS", {}).items():
             assert hook in hooked
             module, _, name = target.partition(":")
-            assert name in names_in(Path(find_spec(module).origin)), target
+            assert name in names_in(Path(find_spec(f"{feature.__name__}.{module}".rstrip(".")).origin)), (
+                target
+            )
 
 
 def names_in(file):

@@ -5,7 +5,6 @@ import os
 import pytest
 
 from gradcheck_cli.cli.options.configured import default_paths
-from gradcheck_cli.errors import UsageError
 
 
 def write(folder, text):
@@ -34,21 +33,3 @@ def test_the_nearest_setting_upward_counts(tmp_path):
     assert default_paths(tmp_path / "a") == (os.path.join("..", "far"),)  # noqa: PTH118
     write(tmp_path / "a", '[tool.gradcheck]\nspecs = "near"\n')
     assert default_paths(tmp_path / "a") == ("near",)
-
-
-@pytest.mark.parametrize(
-    ("text", "wording"),
-    [
-        (
-            "[tool.gradcheck]\nspecs = 3\n",
-            "tool.gradcheck.specs: must be a path or a list of paths, but got 3",
-        ),
-        ("[tool.gradcheck]\nspecs = []\n", "but got []"),
-        ("[tool.gradcheck\n", "can't be read as TOML"),
-    ],
-)
-def test_a_setting_that_is_none(tmp_path, text, wording):
-    write(tmp_path, text)
-    with pytest.raises(UsageError, match=r"pyproject\.toml:") as caught:
-        default_paths(tmp_path)
-    assert wording in str(caught.value)

@@ -69,7 +69,8 @@ def drafted(process: DraftingProcess, name: str) -> tuple[str, str]:
         return "right", ""
     told = found.trouble.splitlines()
     # A wrong gradient is said on standard error alone: in the file it would stand there when it is mended.
-    if not told or not (found.is_mismatched or found.question or told[0] in " ".join(found.draft.notes)):
+    is_said = found.is_mismatched or (found.runs and found.told)
+    if not told or not (is_said or told[0] in " ".join(found.draft.notes)):
         return "silent", ""
     decided = found.runs and any(str(one.status) in {"passed", "mismatched"} for one in found.result.pairs)
     return "tests" if decided else "runs" if found.runs else "fails", told[0]

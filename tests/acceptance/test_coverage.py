@@ -218,8 +218,3 @@ def test_a_new_gradient_in_a_changed_file_fails(project, command):
     # Selected cases cover what they cover: the file's share doesn't apply to them.
     done = command("run", "--op", "checked")
     assert (done.code, "so it doesn't apply" in done.err) == (0, True)
-
-
-def test_no_such_package(project, command):
-    done = command("run", "--cov", "nowhere")
-    assert (done.code, "nowhere: there is no such package" in done.err) == (2, True)

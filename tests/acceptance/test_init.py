@@ -179,6 +179,10 @@ def lacks_a_transpose(a):
     return tf.linalg.logdet(a @ tf.transpose(a)) / 2, lambda u: u * tf.linalg.inv(a)
 
 @tf.custom_gradient
+def slightly_off(x):
+    return tf.sin(x), lambda u: u * tf.cos(x) * (1 + 1e-5)
+
+@tf.custom_gradient
 def positive_only_at_last(x):
     return tf.math.log(x), lambda u: u / x
 
@@ -432,9 +436,15 @@ def test_a_gradient_that_is_wrong_for_labels_of_0_and_1_is_shown_with_these(draf
     """Not with labels between them or complex ones: for these, a right one may be wrong, too."""
     found = drafted("focal_without_gamma")
     assert found.is_mismatched
-    assert not found.question
+    assert not found.told
     assert [pair.label for pair in found.result.pairs] == ["dy/dlogits"]
     assert found.draft.mapping()["inputs"]["labels"]["one_hot"]
+
+
+def test_a_gradient_is_not_right_since_a_coarser_dtype_tolerates_it(drafted):
+    found = drafted("slightly_off")
+    assert found.is_mismatched
+    assert "is mismatched: the gradient is (1 + 1e-05) times the derivative" in found.trouble
 
 
 def test_tries_end_when_their_time_is_spent_and_the_draft_says_so(drafted, monkeypatch):

@@ -166,6 +166,7 @@ def test_the_environments_paths_start_where_the_command_runs(project, shown, mon
         ("show-config = true", ["tool.gradcheck.show-config: unknown key."]),
         ("collect-only = true", ["tool.gradcheck.collect-only: unknown key."]),
         ("specs = 3", ["tool.gradcheck.specs: must be a path or a list of paths, but got 3"]),
+        ("specs = []", ["tool.gradcheck.specs: must be a path or a list of paths, but got []"]),
     ],
 )
 def test_what_is_wrong_with_the_file(project, invoke, text, messages):

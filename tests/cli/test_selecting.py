@@ -11,7 +11,8 @@ from gradcheck_cli.results import Status
 
 @pytest.fixture
 def several(engine, a_case, a_result):
-    engine.cases = [a_case("huber", tags=("loss",)), a_case("huber", "wide", tags=("loss",)), a_case("conv")]
+    huber = [a_case("huber", name, tags=("loss",)) for name in ("default", "wide")]
+    engine.cases = [*huber, a_case("conv", op_type="Conv2D")]
     engine.results = [a_result("huber"), a_result("huber", case="wide"), a_result("conv")]
     return engine
 
@@ -24,7 +25,10 @@ def asked(engine):
     ("options", "cases"),
     [
         (["-k", "huber and not wide"], ["huber/default"]),
+        (["-k", "not huber"], ["conv/default"]),
         (["--tag", "loss"], ["huber/default", "huber/wide"]),
+        (["--tag", "loss", "-k", "not wide"], ["huber/default"]),
+        (["--op-type", "Conv2D"], ["conv/default"]),
         (["--case", "wide"], ["huber/wide"]),
         (["--shard", "1/2"], ["huber/wide", "conv/default"]),
         (["--shard", "2/2"], ["huber/default"]),
@@ -40,7 +44,10 @@ def test_cases_are_selected(invoke, several, options, cases):
     [
         (["-k", "a b"], 2, "-k 'a b': expected 'and', 'or' or the end, but got 'b' (character 3)."),
         (["--tag", "los"], 5, "no spec has the tag 'los'. Did you mean 'loss'?"),
+        (["--tag", "loss", "--tag", "los"], 5, "no spec has the tag 'los'. Did you mean 'loss'?"),
+        (["--op-type", "Conv2d"], 5, "no spec has the op_type 'Conv2d'. Did you mean 'Conv2D'?"),
         (["-k", "zzz"], 5, "none of 3 cases matches -k 'zzz'."),
+        (["--tag", "loss", "-k", "conv"], 5, "none of 3 cases matches -k 'conv' and --tag loss."),
         (["--shard", "0/2"], 2, "must be K/N with K from 1 to N, such as 1/4, but got '0/2'."),
         (["--shard", "3/2"], 2, "but got '3/2'."),
         (["--shard", "half"], 2, "but got 'half'."),

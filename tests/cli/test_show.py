@@ -22,7 +22,7 @@ def matmul(engine, a_case, a_view):
 def test_a_row_in_the_inputs_shape(invoke, matmul):
     result = invoke("show", "specs/matmul.yaml", "--pair", "dc/da", "--output", "0,0")
     assert (result.code, result.err) == (0, "")
-    assert "analytic\n    5  7\n    0  0\n" in result.out
+    assert "analytic\n  a[0]  5  7\n  a[1]  0  0\n" in result.out
     assert matmul.asked["label"] == "dc/da"
 
 

@@ -48,18 +48,23 @@ def text(one, width=80, case=CASE):
 def test_the_chain():
     assert text(CHAIN) == (
         "specs/chain.yaml · chain · float64 · dy/dx\n"
-        "  op  type       upstream in  local  gradient out\n"
-        "  c   IdentityN            1     32            32\n"
+        "  c (IdentityN)\n"
+        "    upstream in: 1\n"
+        "    gradient out: 32 (local 32)\n"
         "    gradient function: square.<locals>.<lambda> at scalar_ops.py:9\n"
-        "  b   IdentityN           32      8           256\n"
+        "  b (IdentityN)\n"
+        "    upstream in: 32\n"
+        "    gradient out: 256 (local 8)\n"
         "    gradient function: square.<locals>.<lambda> at scalar_ops.py:9\n"
-        "  a   IdentityN          256      4          1024\n"
+        "  a (IdentityN)\n"
+        "    upstream in: 256\n"
+        "    gradient out: 1024 (local 4)\n"
         "    gradient function: square.<locals>.<lambda> at scalar_ops.py:9\n"
         "  x gets 1024\n"
     )
 
 
-def test_a_wide_table_is_folded():
+def test_large_tensors_have_their_norm_and_range():
     assert text(LARGE) == (
         "specs/chain.yaml · chain · float64 · dy/dx\n"
         "  dense/MatMul (MatMul)\n"

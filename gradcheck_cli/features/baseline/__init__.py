@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from gradcheck_cli.hooks import Command
-
-_ROOM = "gradcheck_cli.features.baseline"
-COMMANDS = {"diff": Command(f"{_ROOM}.diff_command", "Compare two JSON reports.")}
+COMMANDS = {"diff": ("diff_command", "Compare two JSON reports.")}
 HOOKS = {
-    "run_options": f"{_ROOM}.baselines:RUN_OPTIONS",
-    "closing_lines": f"{_ROOM}.changes_text:closing_lines",
-    "fingerprints": f"{_ROOM}.fingerprint:take_fingerprints",
+    "run_options": "baselines:RUN_OPTIONS",
+    "closing_lines": "changes_text:closing_lines",
+    "fingerprints": "fingerprint:take_fingerprints",
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Sequence
 
@@ -24,16 +23,14 @@ from gradcheck_cli.results import Status
 from gradcheck_cli.serial import plain
 from gradcheck_cli.spec.case import Case
 
-HEADINGS = ("op", "type", "upstream in", "local", "gradient out")
-LEFT = 2  # how many columns, from the first, contain words; the others contain numbers
-
 
 def trace_lines(case: Case, passes: Sequence[PassTrace], *, width: int = 80) -> list[Text]:
-    """Lay out backward passes; a table wider than `width` is folded, with separate lines for each op."""
+    """Lay out backward passes."""
     lines: list[Text] = []
     for pass_trace in passes:
         lines += layout.heading(case, _path_name(pass_trace), width=width)
-        lines += _table(pass_trace, width)
+        lines += [line for op in pass_trace.ops for line in _op_lines(op, width)]
+        lines += [] if pass_trace.ops else [Text("  no op on the path")]
         notes = pass_trace.notes or ("",) * len(pass_trace.inputs)
         for name, gradient, note in zip(pass_trace.inputs, pass_trace.gradients, notes, strict=True):
             lines += layout.wrap(f"{name} gets {_tensor(gradient)}", width, 2)
@@ -55,36 +52,8 @@ def _path_name(path: PassTrace | PathBlame) -> str:
     return f"d{path.output}/d{inputs}"
 
 
-def _table(pass_trace: PassTrace, width: int) -> list[Text]:
-    if not pass_trace.ops:
-        return [Text("  no op on the path")]
-    rows_by_op = [_rows(op) for op in pass_trace.ops]
-    aligned = layout.align([HEADINGS, *(row for rows in rows_by_op for row in rows)], LEFT)
-    if 2 + max(map(layout.cells, aligned)) > width:
-        return [line for op in pass_trace.ops for line in _fold(op, width)]
-    heads, *texts = (Text(f"  {line.rstrip()}") for line in aligned)
-    heads.stylize("dim")
-    lines, left = [heads], iter(texts)
-    for op, rows in zip(pass_trace.ops, rows_by_op, strict=True):
-        lines += itertools.islice(left, len(rows))
-        lines += _below(op, width)
-    return lines
-
-
-def _rows(op: TracedOp) -> list[tuple[str, ...]]:
-    """Return an op's rows: as many as the larger number of its upstreams and gradients."""
-    count = max(len(op.upstreams), len(op.gradients), 1)
-    rows: list[tuple[str, ...]] = []
-    for index in range(count):
-        upstream = _tensor(op.upstreams[index][1]) if index < len(op.upstreams) else ""
-        gradient = _tensor(op.gradients[index][1]) if index < len(op.gradients) else ""
-        local = _values(op.local[index]) if index < len(op.local) and op.local[index] is not None else ""
-        first = (layout.clean(op.place.name), layout.clean(op.place.type)) if not index else ("", "")
-        rows.append((*first, upstream, local, gradient))
-    return rows
-
-
-def _fold(op: TracedOp, width: int) -> list[Text]:
+def _op_lines(op: TracedOp, width: int) -> list[Text]:
+    """Lay out an op: what arrives and what leaves, the place of its gradient, what first appears in it."""
     lines = layout.wrap(f"{op.place.name} ({op.place.type})", width, 2)
     for output, upstream in op.upstreams:
         what = "upstream in" if len(op.upstreams) == 1 else f"upstream in at output {output}"
@@ -93,14 +62,9 @@ def _fold(op: TracedOp, width: int) -> list[Text]:
         what = "gradient out" if len(op.gradients) == 1 else f"gradient out at input {input_index}"
         suffix = f" (local {_values(local)})" if local is not None else ""
         lines += layout.wrap(f"{what}: {_tensor(gradient)}{suffix}", width)
-    return lines + _below(op, width)
-
-
-def _below(op: TracedOp, width: int) -> list[Text]:
-    """Return the place of an op's gradient, and what first appears in it."""
     place = op.place
     function_text = gradient_at(place.gradient, place.file, place.line) if place.gradient else "none"
-    lines = layout.wrap(f"gradient function: {function_text}", width, style="dim")
+    lines += layout.wrap(f"gradient function: {function_text}", width, style="dim")
     for inside in place.inside:
         lines += layout.wrap(f"inside it: {gradient_at(*inside)}", width, style="dim")
     if op.marks:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gradcheck_cli.running.limits import Limits
     from gradcheck_cli.running.run_loop import Workers
 
-HOOKS = {"start_in_cluster": f"{__name__}:start_in_cluster"}
+HOOKS = {"start_in_cluster": ":start_in_cluster"}
 
 
 def start_in_cluster(

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from gradcheck_cli.hooks import Command
-
-_ROOM = "gradcheck_cli.features.coverage"
-COMMANDS = {"list": Command(f"{_ROOM}.list_command", "List registered gradients and where they are.")}
+COMMANDS = {"list": ("list_command", "List registered gradients and where they are.")}
 HOOKS = {
-    "run_options": f"{_ROOM}.coverage_options:RUN_OPTIONS",
-    "closing_lines": f"{_ROOM}.measure:closing_lines",
-    "find_gradients": f"{_ROOM}.gradients_in_text:finds_in",
+    "run_options": "coverage_options:RUN_OPTIONS",
+    "closing_lines": "measure:closing_lines",
+    "find_gradients": "gradients_in_text:finds_in",
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +13,7 @@ import click
 
 from gradcheck_cli.cli.options.configured import takes_form
 from gradcheck_cli.serial import write
+from gradcheck_cli.spec.case import matches
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -132,11 +132,8 @@ def _choose(
         chosen = {status.replace("-", " ") for status in statuses}
     elif not statuses and (pattern is None or _is_glob(pattern)):
         chosen.discard("none")
-    # Brackets are literal: `module:Class.method` and op types contain none, and nobody should have to escape
-    # them.
-    glob = re.escape(pattern or "*").replace(r"\*", ".*").replace(r"\?", ".")
-    matches = re.compile(glob, re.IGNORECASE | re.DOTALL).fullmatch
-    return [entry for entry in entries if entry.status in chosen and matches(entry.name)]
+    glob = (pattern or "*").lower()
+    return [entry for entry in entries if entry.status in chosen and matches(glob, entry.name.lower())]
 
 
 def gradients_json(
@@ -163,7 +160,8 @@ def gradients_table(
 
     Args:
         specs: name of an entry -> the specs that cover it; `None` leaves the column out.
-        width: columns there are; `None` (a pipe) keeps each entry on one line, for grep.
+        width: columns there are, the place and the specs go below where they don't fit; `None` (a pipe)
+            keeps each entry on one line, for grep.
     """
     # Late imports: `list --help` shouldn't wait for them.
     from rich.text import Text
@@ -179,14 +177,13 @@ def gradients_table(
         rows.append(list(map(layout.clean, row)))
     rows = [row[: 4 if specs is None else None] for row in rows]
     styles = ["bold", *(STYLES[entry.status] for entry in entries)]
-    table = [[line] for line in layout.align(rows, len(rows[0]))]
-    if width is not None and max(layout.cells(line) for (line,) in table) > width:
-        # Op type and status come first; the rest goes below if it doesn't fit beside them.
-        firsts = layout.align([row[:2] for row in rows], 2)
-        parts = [[first, *filter(None, row[2:])] for first, row in zip(firsts, rows, strict=True)]
-        table = [layout.pack(own, separator="  ", width=width, indent=4) for own in parts]
+    firsts = layout.align([row[:3] for row in rows], 3)
     lines = [
-        Text(line.rstrip(), style=style) for own, style in zip(table, styles, strict=True) for line in own
+        Text(line.rstrip(), style=style)
+        for first, row, style in zip(firsts, rows, styles, strict=True)
+        for line in layout.pack(
+            [first, *filter(None, row[3:])], separator="  ", width=width or sys.maxsize, indent=4
+        )
     ]
     counts = Counter(entry.status for entry in entries)
     by_status = ", ".join(f"{counts[status]:,} {status}" for status in STYLES if counts[status])

@@ -2,8 +2,4 @@
 
 from __future__ import annotations
 
-_GUESSING = "gradcheck_cli.features.diagnosis.diagnosing"
-HOOKS = {
-    "diagnose": f"{_GUESSING}:diagnose",
-    "find_common_cause": f"{_GUESSING}:find_common_cause",
-}
+HOOKS = {"diagnose": "diagnosing:diagnose", "find_common_cause": "diagnosing:find_common_cause"}

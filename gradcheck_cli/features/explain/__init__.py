@@ -2,8 +2,4 @@
 
 from __future__ import annotations
 
-from gradcheck_cli.hooks import Command
-
-COMMANDS = {
-    "explain": Command("gradcheck_cli.features.explain.explain_command", "Explain a finding, and what to do.")
-}
+COMMANDS = {"explain": ("explain_command", "Explain a finding, and what to do.")}

@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from importlib import resources
 from typing import Any
 
@@ -36,31 +37,19 @@ def kind_of(name: str, others: Collection[str] = ()) -> str:
     return str(kind) if set(partners.split()) & set(others) else ""
 
 
-def is_setting(name: str, others: Collection[str]) -> bool:
-    """Whether an argument is a setting by its name; beside a query and a value, k is a key."""
-    is_named = name in TABLES["settings"] or re.fullmatch(TABLES["counts"], name) is not None
-    return is_named and not (name == "k" and {"q", "v"} & set(others))
-
-
-def setting(name: str) -> Any:
-    """Return a value for an argument that is no tensor: 2 where nothing is known about it."""
-    return TABLES["settings"].get(name, 2)
-
-
-def fits(kind: str, shape: Sequence[int]) -> bool:
-    """Whether a kind of value can have a shape."""
-    return kind != "positive definite" or (len(shape) > 1 and shape[-1] == shape[-2])
-
-
 def with_kind(says: Says, kind: str) -> Says:
     """Return an input with numbers of a kind; unchanged if its values or its dtype leave no choice."""
     if isinstance(says, list):
         return [with_kind(element, kind) for element in says]
     shape = says.get("shape")
-    is_free = shape is not None and set(says) <= {"shape", "dtype"} and fits(kind, shape)
+    is_free = shape is not None and set(says) <= {"shape", "dtype"} and _fits(kind, shape)
     if not is_free or says.get("dtype", "float64") not in VARYING_DTYPES:
         return says
     return _drawn(kind, shape) | says
+
+
+def _fits(kind: str, shape: Sequence[int]) -> bool:
+    return kind != "positive definite" or (len(shape) > 1 and shape[-1] == shape[-2])
 
 
 def _drawn(kind: str, shape: Sequence[int]) -> dict[str, Any]:
@@ -68,45 +57,10 @@ def _drawn(kind: str, shape: Sequence[int]) -> dict[str, Any]:
     return {"shape": [3] if is_empty else list(shape), **KINDS.get(kind, {})}
 
 
-def _first_match(table: Mapping[str, Sequence[Any]], name: str) -> Sequence[Any]:
-    return next((values for pattern, values in table.items() if re.fullmatch(pattern, name)), ())
-
-
-def choices_of_op_type(name: str, says: Says) -> list[Says]:
-    """Return what a spec may say about an op type's input, by its name in the OpDef."""
-    if isinstance(says, list):
-        elements = choices_of_op_type(name, says[0])
-        lists = [_list_of(element, len(says), apart=apart) for apart in (True, False) for element in elements]
-        return [made for made in lists if made]
-    dtype = says.get("dtype", "float64")
-    if dtype == "string":
-        return [{"value": "text", **says}]
-    if dtype.startswith(("int", "uint")):
-        values = [*_first_match(TABLES["whole"], name), *TABLES["any_whole"]]
-        return [{"value": value, **says} for value in values]
-    limits = _first_match({rf"(\w+_)?{key}": ends for key, ends in TABLES["ranges"].items()}, name)
-    drawn = {"uniform": dict(zip(("low", "high"), limits, strict=True))} if limits else {}
-    shapes = [
-        *_first_match(TABLES["shapes"], name),
-        *(shape for row in TABLES["any_shapes"] for shape in row),
-    ]
-    return [{"shape": shape, **drawn, **says} for shape in shapes]
-
-
-def _list_of(element: dict[str, Any], count: int, *, apart: bool) -> list[dict[str, Any]]:
-    """Return a list input's elements: equal, or different whole numbers; empty if these can't differ."""
-    if not apart:
-        return [dict(element) for _ in range(count)]
-    value = element.get("value")
-    if not isinstance(value, list) or not all(isinstance(number, int) for number in value):
-        return []
-    return [{**element, "value": [number + index * len(value) for number in value]} for index in range(count)]
-
-
-def choices_of_tensor(  # noqa: PLR0913 (what is known about one input)
+def choices_of(  # noqa: PLR0913 (what is known about one input)
     tensor: DraftInput, base: Sequence[int], kind: str, names: Collection[str], *, is_first: bool, whole: bool
 ) -> list[Says]:
-    """Return what a spec may say about a function's input, if its first one has the shape `base`.
+    """Return what a spec may say about an input, if the first one has the shape `base`.
 
     Args:
         tensor: its name, and what is known about it.
@@ -117,33 +71,46 @@ def choices_of_tensor(  # noqa: PLR0913 (what is known about one input)
         whole: whether whole numbers are likelier than others.
     """
     says = tensor.says or {}
-    if isinstance(says, list):  # its elements are alike
-        element = DraftInput(tensor.name, says[0])
-        chosen = choices_of_tensor(element, base, kind, names, is_first=is_first, whole=whole)
-        return [[made] * len(says) for made in chosen]
+    if isinstance(says, list):
+        element = replace(tensor, says=says[0])
+        chosen = choices_of(element, base, kind, names, is_first=is_first, whole=whole)
+        return [[_element(made, index) for index in range(len(says))] for made in chosen]
     if says.keys() & {"shape", "value", "object"}:
         return [says]
-    by_name = kind_of(tensor.name, names)
-    dtype = says.get("dtype", "")
-    numbers = [{"value": value, "dtype": "int32", **says} for value in _whole_values(base)]
-    if dtype.startswith(("int", "uint")):
+    dtype, by_name = says.get("dtype", ""), kind_of(tensor.name, names)
+    values = ["text"] if dtype == "string" else [*_of_name("whole", tensor), *_whole_values(base)]
+    numbers = [{"value": value, "dtype": "int32", **says} for value in values]
+    if dtype.startswith(("int", "uint", "string")):
         return numbers
     if by_name == WHOLE and not dtype:
         return [*numbers, *({"dtype": "float64", "value": made["value"]} for made in numbers)]
     own = by_name if by_name in KINDS and kind in {"", "float32"} else kind
     others = [] if is_first else _related(base, by_name)
     is_row = by_name == "row" or (whole and not is_first)  # a table that whole numbers select from
-    shapes = [*([base[-1:]] if is_row else []), list(base), *others]
+    shapes = [*_of_name("shapes", tensor), *([base[-1:]] if is_row else []), list(base), *others]
     made = [
         _drawn(own, shape) | ({"dtype": kind} if kind == "float32" else {}) | says
         for shape in shapes
-        if fits(kind, shape)
+        if _fits(kind, shape)
     ]
     if by_name == "mask" and not dtype:
         made = _take_turns([{"shape": shape, "dtype": "bool"} for shape in shapes], made)
     if dtype or (is_first and not whole):
         return _unique(made)
     return _unique(_take_turns(numbers, made) if whole and not is_first else [*made, *numbers])
+
+
+def _element(made: dict[str, Any], index: int) -> dict[str, Any]:
+    """Return an element of a list: like the others, or other whole numbers."""
+    value: Any = made.get("value")
+    is_row = isinstance(value, list) and all(isinstance(number, int) for number in value)
+    return {**made, "value": [number + index * len(value) for number in value]} if is_row else made
+
+
+def _of_name(table: str, tensor: DraftInput) -> Sequence[Any]:
+    """Return what a table has for the name of an op type's input: its first row that matches."""
+    rows = TABLES[table].items() if tensor.is_of_op_type else ()
+    return next((values for pattern, values in rows if re.fullmatch(pattern, tensor.name)), ())
 
 
 def _take_turns(choices: Sequence[Says], others: Sequence[Says]) -> list[Says]:

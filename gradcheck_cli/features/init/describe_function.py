@@ -6,6 +6,7 @@ import ast
 import collections.abc
 import dataclasses
 import inspect
+import re
 import sys
 import textwrap
 import typing
@@ -17,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.errors import CaseFailedError
-from gradcheck_cli.features.init.candidates import TABLES, is_setting, setting
+from gradcheck_cli.features.init.candidates import TABLES
 from gradcheck_cli.features.init.draft import Draft, DraftInput
 from gradcheck_cli.spec.words import DTYPES
 from gradcheck_cli.tensorflow_backend import users_code
@@ -132,7 +133,7 @@ def _required_arguments(kind: Any) -> dict[str, Any]:
     """Return a value for each required argument of a constructor."""
     return {
         name: TABLES["made_with"].get(name)
-        or (1.0 if parameter.annotation in (float, "float") else setting(name))
+        or (1.0 if parameter.annotation in (float, "float") else _setting(name))
         for name, parameter in _parameters_of(kind).items()
         if parameter.default is parameter.empty and _is_named(parameter)
     }
@@ -212,13 +213,24 @@ def _setting_of(parameter: inspect.Parameter, hint: Any, names: list[str], *, is
     if typing.get_origin(hint) is typing.Literal:
         return next(iter(typing.get_args(hint)))
     if hint is int:
-        return int(setting(parameter.name))
+        return int(_setting(parameter.name))
     if hint is float and is_custom:
         return 1.0
     if hint in (bool, str):
         return False if hint is bool else parameter.name
-    is_named_so = is_setting(parameter.name, names) and _says_of(hint, parameter.empty) is None
-    return setting(parameter.name) if is_named_so else None
+    is_named_so = _is_setting(parameter.name, names) and _says_of(hint, parameter.empty) is None
+    return _setting(parameter.name) if is_named_so else None
+
+
+def _is_setting(name: str, others: Sequence[str]) -> bool:
+    """Whether an argument is a setting by its name; beside a query and a value, k is a key."""
+    is_named = name in TABLES["settings"] or re.fullmatch(TABLES["counts"], name) is not None
+    return is_named and not (name == "k" and {"q", "v"} & set(others))
+
+
+def _setting(name: str) -> Any:
+    """Return a value for an argument that is no tensor: 2 where nothing is known about it."""
+    return TABLES["settings"].get(name, 2)
 
 
 def _is_plain(default: Any) -> bool:

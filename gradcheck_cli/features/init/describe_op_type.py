@@ -144,7 +144,12 @@ def _draft_input(argument: Any, kinds: dict[str, Any], settings: dict[str, Any])
         count = 1  # one ragged dimension
     if len(settings.get("row_partition_types", ())) and argument.number_attr:
         count = len(settings["row_partition_types"])
-    return DraftInput(argument.name, [dict(says) for _ in range(count)] if count else says, is_guess=True)
+    return DraftInput(
+        argument.name,
+        [dict(says) for _ in range(count)] if count else says,
+        is_guess=True,
+        is_of_op_type=True,
+    )
 
 
 def _attr_values(name: str, kind: str, least: int) -> Sequence[Any]:

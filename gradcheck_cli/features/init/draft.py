@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,6 +15,7 @@ _RIGHT = "  # values for which its gradient isn't wrong"
 _QUESTION = """\
 # Is it meant for the inputs of this case, too? With them its gradient differs from the derivative. If they
 # are outside of its domain, delete the case. If not, delete 'pairs': a run then shows what is wrong."""
+DEADLY = "it ends the process on some of the inputs that were tried"
 _BROADCAST = "  # broadcast, so that its gradient needs a sum"
 
 
@@ -24,6 +26,7 @@ class DraftInput:
     name: str
     says: Any
     is_guess: bool = False  # whether its shape is a guess that may be changed
+    is_of_op_type: bool = False
     # whether its shape lacks an axis of the others', so that a gradient needs a sum
     is_broadcast: bool = False
 
@@ -87,6 +90,22 @@ class Draft:
     ) -> Draft:
         """Return the draft with what it says about its inputs, or about some of them, changed."""
         inputs = (replace(made, says=change(made.says)) if only(made) else made for made in self.inputs)
+        return replace(self, inputs=tuple(inputs))
+
+    def with_note(self, *lines: str) -> Draft:
+        """Return the draft with lines before its notes."""
+        return replace(self, notes=(*lines, *self.notes))
+
+    def filled(self, chosen: Iterable[Any]) -> Draft:
+        """Return the draft with what it says about each tensor."""
+        left = (
+            replace(tensor, says=says, is_guess=True) if says != tensor.says else tensor
+            for tensor, says in zip(self.tensors(), chosen, strict=True)
+        )
+        inputs = [
+            made.with_parts(itertools.islice(left, len(made.parts))) if made.parts else next(left)
+            for made in self.inputs
+        ]
         return replace(self, inputs=tuple(inputs))
 
     def tensors(self) -> list[DraftInput]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gradcheck_cli import clock
 from gradcheck_cli.errors import CaseFailedError, GradcheckError
-from gradcheck_cli.features.init.candidates import BASES, TABLES, Says, choices_of_tensor, kind_of
-from gradcheck_cli.features.init.draft import Draft, DraftInput
+from gradcheck_cli.features.init.candidates import BASES, TABLES, Says, choices_of, kind_of
+from gradcheck_cli.features.init.draft import DEADLY, Draft
 from gradcheck_cli.spec.load import load_mapping
 from gradcheck_cli.spec.values import draw_values
 from gradcheck_cli.tensorflow_backend.openers import trace_alone
@@ -19,9 +20,10 @@ from gradcheck_cli.tensorflow_backend.openers import trace_alone
 MayTry = Callable[[str], bool]
 
 # Limits. A forward that is refused costs a few milliseconds.
-_MOST_SECONDS = 20  # of processor time until some inputs are taken
+_MOST_SECONDS = 20  # of processor time for a target
 _MOST_BASES = 30
-_MOST_COST = 60
+_MOST_BUILT = 100  # combinations for one shape of the first input
+_MOST_ACCEPTED = 4  # of these
 _MOST_READ = 4  # messages: those on the likeliest choices
 _LARGEST_SIZE = 16  # that is taken from a message
 HOPELESS = frozenset({"import", "attribute"})  # what is named doesn't exist: no values help
@@ -32,29 +34,6 @@ _RANK = re.compile(r"(?:rank`?(?: must be at least)?|unpack \(expected) (\d)\b")
 _NODE = re.compile(r" for '\{\{node.*")  # followed by the shapes that were tried
 
 
-@dataclass(frozen=True)
-class Round:
-    """A draft whose inputs aren't decided, and the choices for each of its tensors."""
-
-    draft: Draft
-    choices: Sequence[Sequence[Says]]  # for each tensor what a spec may say, the likeliest first
-    most_built: int = 60
-    most_accepted: int = 4
-
-
-def fill(draft: Draft, chosen: Iterable[Says]) -> Draft:
-    """Return the draft with what it says about each tensor."""
-    left = (
-        replace(tensor, says=says, is_guess=True) if says != tensor.says else tensor
-        for tensor, says in zip(draft.tensors(), chosen, strict=True)
-    )
-    inputs = [
-        made.with_parts(itertools.islice(left, len(made.parts))) if made.parts else next(left)
-        for made in draft.inputs
-    ]
-    return replace(draft, inputs=tuple(inputs))
-
-
 @dataclass
 class Tryer:
     """Looks for inputs that a forward takes, and keeps why others were refused."""
@@ -63,7 +42,7 @@ class Tryer:
     may_try: MayTry = lambda _text: True
     why_not: str = "no inputs that were tried are taken"  # the refusal that came furthest
     reached: int = -1
-    refusals: list[str] = field(default_factory=list)  # since they were last emptied
+    refusals: list[str] = field(default_factory=list)  # of the latest shape of the first input
     first: Draft | None = None  # with the likeliest of everything
     accepted: int = 0
     is_over: bool = False  # no other inputs will help
@@ -75,39 +54,28 @@ class Tryer:
         if reached > self.reached:
             self.reached, self.why_not = reached, message
 
-    def try_all(self, rounds: Iterable[Round]) -> Iterator[Draft]:
-        """Yield drafts whose forward runs, the likeliest first, as they are asked for."""
-        for each in rounds:
-            search = _Search(self, each)
-            self.first = self.first or replace(search.draft(()), runs=False)
-            for draft in itertools.islice(search.answers(), each.most_accepted):
-                self.accepted += 1
-                yield draft
-            if self.is_over or (not self.accepted and clock.now() > self.end):
-                return
+    def try_all(self, drafts: Sequence[Draft]) -> Iterator[Draft]:
+        """Yield drafts whose forward runs, the likeliest first, as they are asked for.
 
-    # How a function's inputs are chosen.
-
-    def rounds_of_function(self, draft: Draft) -> Iterator[Round]:
-        """Yield rounds for a function: for each kind of numbers, shapes of the first input.
-
-        What messages say decides what comes next: a rank, a size, a dtype, whole numbers.
+        One kind of numbers is tried after another, until one is taken. What messages say decides what comes
+        next: a rank, a size, a dtype, whole numbers.
         """
-        calls = {kind for kind, names in TABLES["calls"].items() if not draft.called.isdisjoint(names)}
+        called = {name for draft in drafts for name in draft.called}
+        calls = {kind for kind, names in TABLES["calls"].items() if not called.isdisjoint(names)}
         hints = {"whole"} & calls
         waiting = [*sorted(calls - hints), *TABLES["kinds_by_need"]]
-        while waiting:
+        while waiting and not self.accepted:
             kind = waiting.pop(0)
-            yield from self._rounds_of_kind(draft, kind, hints)
-            if self.accepted:
-                waiting = []
+            for draft in drafts:
+                yield from self._try_shapes(draft, kind, hints)
             waiting.sort(key=lambda other: other not in hints)
 
-    def _rounds_of_kind(self, draft: Draft, kind: str, hints: set[str]) -> Iterator[Round]:
+    def _try_shapes(self, draft: Draft, kind: str, hints: set[str]) -> Iterator[Draft]:
+        """Yield drafts for one shape of the first input after another."""
         tensors = draft.tensors()
         names = [tensor.name for tensor in tensors]
-        bases, seen = _in_order(draft, tensors), list[Any]()
-        while bases and len(seen) < _MOST_BASES:
+        bases, seen = _in_order(draft, names), list[Any]()
+        while bases and len(seen) < _MOST_BASES and not self.is_over:
             base = bases.pop(0)
             state = (base, "whole" in hints)
             if state in seen:
@@ -115,11 +83,16 @@ class Tryer:
             seen.append(state)
             self.refusals, before = [], self.accepted
             choices = [
-                choices_of_tensor(tensor, base, kind, names, is_first=not index, whole=state[1])
+                choices_of(tensor, base, kind, names, is_first=not index, whole=state[1])
                 for index, tensor in enumerate(tensors)
             ]
             if all(choices):
-                yield Round(draft, choices)
+                search = _Search(self, draft, choices)
+                self.first = self.first or replace(search.draft(()), runs=False)
+                for taken in itertools.islice(search.answers(), _MOST_ACCEPTED):
+                    self.accepted += 1
+                    yield taken
+            self.is_over |= clock.now() > self.end
             text = " ".join(self.refusals[:_MOST_READ])
             if self.accepted > before:
                 continue
@@ -133,11 +106,10 @@ class Tryer:
                 bases[:0] = _resized(base, text)
 
 
-def _in_order(draft: Draft, tensors: Sequence[DraftInput]) -> list[list[int]]:
+def _in_order(draft: Draft, names: Sequence[str]) -> list[list[int]]:
     """Return shapes to begin with: matrices for a layer, whose first axis is the batch's, and for an axis."""
-    names = {*draft.keys.get("attrs", {}), *(tensor.name for tensor in tensors)}
-    has_axis = bool(names & {"axis", "dim", "dims", "axes"}) or any(
-        kind_of(tensor.name, names) in {"row", "probabilities"} for tensor in tensors
+    has_axis = bool({*draft.keys.get("attrs", {}), *names} & {"axis", "dim", "dims", "axes"}) or any(
+        kind_of(name, names) in {"row", "probabilities"} for name in names
     )
     if "variables" in draft.keys or has_axis:
         return sorted(BASES, key=lambda shape: len(shape) <= 1)
@@ -158,7 +130,7 @@ def _resized(base: Sequence[int], text: str) -> list[list[int]]:
 
 @dataclass
 class _Search:
-    """Searches one round.
+    """Searches what is chosen for each input.
 
     Inputs are chosen one after another, and later ones have unknown shapes meanwhile. So a choice that is
     refused is never combined with choices for later inputs. The combinations closest to the likeliest one
@@ -166,54 +138,36 @@ class _Search:
     """
 
     tryer: Tryer
-    round: Round
+    undecided: Draft
+    choices: Sequence[Sequence[Says]]  # for each tensor what a spec may say, the likeliest first
     built: int = 0
     has_kernel: bool = True
-    takes_unknown: bool | None = None
     traced: Any = None  # the latest function that was traced, with its case
-    allowed: dict[tuple[int, ...], bool] = field(default_factory=dict)  # whether choices fit, so far
 
     def __post_init__(self) -> None:
         # Inputs with given values come first: as counts or indices, they determine the shapes of the others.
-        choices = self.round.choices
-        self.order = sorted(range(len(choices)), key=lambda index: "value" not in str(choices[index][:1]))
+        places = range(len(self.choices))
+        self.order = sorted(places, key=lambda index: "value" not in str(self.choices[index][:1]))
 
     def answers(self) -> Iterator[Draft]:
         """Yield drafts that run."""
-        for chosen in itertools.chain.from_iterable(self._combine((), cost) for cost in range(_MOST_COST)):
-            if self._fits(chosen) and self._runs(chosen):
-                yield self.draft(chosen)
-            if self.tryer.is_over or not self.has_kernel or self.built >= self.round.most_built:
-                return
-
-    def _combine(self, chosen: tuple[int, ...], cost: int) -> Iterator[tuple[int, ...]]:
-        """Yield the combinations that begin with these choices and pass over `cost` likelier ones."""
-        if len(chosen) == len(self.order):
-            if cost == 0:
-                yield chosen
-            return
-        count = len(self.round.choices[self.order[len(chosen)]])
-        for index in range(min(cost + 1, count)):
-            longer = (*chosen, index)
-            if len(longer) < len(self.order) and self._is_asked_early():
-                if longer not in self.allowed:
-                    self.allowed[longer] = self._fits(longer)
-                if not self.allowed[longer]:
-                    continue
-            yield from self._combine(longer, cost - index)
-
-    def _is_asked_early(self) -> bool:
-        """Whether the forward can be traced with inputs of unknown shape."""
-        if self.takes_unknown is None:
-            is_plain = not any(made.parts for made in self.round.draft.inputs)
-            self.takes_unknown = is_plain and self._fits(())
-        return self.takes_unknown
+        is_plain = len(self.order) > 1 and not any(made.parts for made in self.undecided.inputs)
+        takes_unknown = is_plain and self._fits(())
+        waiting: list[tuple[int, tuple[int, ...]]] = [(0, ())]  # how many likelier ones they pass over
+        while waiting and self.has_kernel and not self.tryer.is_over and self.built < _MOST_BUILT:
+            cost, chosen = heapq.heappop(waiting)
+            if len(chosen) == len(self.order):
+                if self._fits(chosen) and self._runs(chosen):
+                    yield self.draft(chosen)
+            elif not (chosen and takes_unknown) or self._fits(chosen):
+                for index in range(len(self.choices[self.order[len(chosen)]])):
+                    heapq.heappush(waiting, (cost + index, (*chosen, index)))
 
     def draft(self, chosen: Sequence[int]) -> Draft:
         """Return the draft with these choices, and the first ones for later inputs."""
         indices = dict(zip(self.order, chosen, strict=False))
-        says = [choices[indices.get(index, 0)] for index, choices in enumerate(self.round.choices)]
-        return fill(self.round.draft, says)
+        says = [choices[indices.get(index, 0)] for index, choices in enumerate(self.choices)]
+        return self.undecided.filled(says)
 
     def _fits(self, chosen: tuple[int, ...]) -> bool:
         """Whether the forward can be traced with these choices, and unknown shapes for later inputs."""
@@ -239,7 +193,7 @@ class _Search:
     def _runs(self, chosen: tuple[int, ...]) -> bool:
         """Whether the traced forward takes these inputs and returns something."""
         if not self.tryer.may_try(self.draft(chosen).text()):
-            self.tryer.why_not = "it ends the process on some of the inputs that were tried"
+            self.tryer.why_not = DEADLY
             return False
         function, case = self.traced
         try:

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-HOOKS = {"keep_jacobians": "gradcheck_cli.features.library.library:keep_jacobians"}
+HOOKS = {"keep_jacobians": "library:keep_jacobians"}

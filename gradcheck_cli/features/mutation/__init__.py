@@ -2,8 +2,5 @@
 
 from __future__ import annotations
 
-from gradcheck_cli.hooks import Command
-
-_ROOM = "gradcheck_cli.features.mutation"
-COMMANDS = {"mutate": Command(f"{_ROOM}.mutate_command", "Say which wrong gradients specs would miss.")}
-HOOKS = {"run_corrupted": f"{_ROOM}.mutate_case:mutate"}
+COMMANDS = {"mutate": ("mutate_command", "Say which wrong gradients specs would miss.")}
+HOOKS = {"run_corrupted": "mutate_case:mutate"}

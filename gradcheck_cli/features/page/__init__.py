@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from gradcheck_cli.hooks import Command, Format
+from gradcheck_cli.hooks import Format
 
-_ROOM = "gradcheck_cli.features.page"
-COMMANDS = {"show": Command(f"{_ROOM}.show_command", "Print a pair's analytic and numeric Jacobian.")}
-FORMATS = {"html": Format(f"{_ROOM}.page", "to_html", is_rooted=True)}
-HOOKS = {"draw_figures": f"{_ROOM}.figure_data:draw_figures"}
+COMMANDS = {"show": ("show_command", "Print a pair's analytic and numeric Jacobian.")}
+FORMATS = {"html": Format("page", "to_html", is_rooted=True)}
+HOOKS = {"draw_figures": "figure_data:draw_figures"}

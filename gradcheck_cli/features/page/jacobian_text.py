@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,6 @@ Matrix = npt.NDArray[np.inexact]
 
 _SKIP = "skip"
 MAX_ROWS = 24  # a terminal's height; two matrices of this size still fit on one screen with scrolling
-MAX_SLICES = 8
 MAX_DIFFERENCES = 10
 _WORDS = {
     Verdict.PASS: "pass",
@@ -256,11 +255,10 @@ def jacobian_text(
         suffix = "" if len(view.parts) == 1 else f", upstream {part}"
         for name in ("analytic", "numeric"):
             lines.append(name + suffix)
-            matrix = _matrix(view, getattr(view.sample, name), index, part)
+            values, named = _matrix(view, getattr(view.sample, name), index, part), view.input_info.name
             if index is None:
-                lines += _matrix_lines(matrix, partial(_row_name, view), width)
-            else:
-                lines += _shaped_lines(matrix, view.input_info.name, width)
+                values, named = values.reshape(*view.output.shape, values.shape[1]), output
+            lines += _matrix_lines(values, named, width)
     lines += _element_lines(view, index, width)
     return "".join(f"{layout.clean(line)}\n" for line in [*lines, *_verdict_lines(view, width)])
 
@@ -273,68 +271,31 @@ def _matrix(view: PairView, values: Float, index: tuple[int, ...] | None, part: 
     return joined if index is None else joined.reshape(view.input_info.shape)
 
 
-def _row_name(view: PairView, row: int) -> str:
-    shape = view.output.shape
-    return layout.element(
-        view.output.name, [int(index) for index in np.unravel_index(row, shape)] if shape else ()
-    )
-
-
-def _shaped_lines(values: Matrix, name: str, width: int) -> list[str]:
-    """Lay out values of any rank: up to rank two as one matrix, otherwise slice by slice."""
-    if values.ndim <= 2:  # noqa: PLR2004 (a matrix's rank)
-        return _matrix_lines(np.atleast_2d(values), lambda _row: "", width)
-    lines = []
-    leading = list(product(*(range(size) for size in values.shape[:-2])))
-    for position in leading[:MAX_SLICES]:
-        lines.append(f"  {name}[{','.join(map(str, position))},:,:]")
-        lines += _matrix_lines(values[position], lambda _row: "", width)
-    if len(leading) > MAX_SLICES:
-        lines.append(f"  elided: {len(leading) - MAX_SLICES} of {len(leading)} slices; {ALL}")
-    return lines
-
-
 ALL = "--format json has all"
 
 
-def _matrix_lines(matrix: Matrix, row_name: Callable[[int], str], width: int) -> list[str]:
+def _matrix_lines(values: Matrix, name: str, width: int) -> list[str]:
+    """Lay out values in lines along their last axis, each with its place in those before."""
+    matrix = values.reshape(math.prod(values.shape[:-1]), *values.shape[-1:] or (1,))
     rows, columns = matrix.shape
-    if not rows or not columns:
+    if not values.size:
         return ["  (no elements)"]
-    shown_rows = min(rows, MAX_ROWS)
-    names = [row_name(row) for row in range(shown_rows)]
-    margin = 2 + max(layout.cells(name) for name in names)
+    places = itertools.islice(np.ndindex(values.shape[:-1]), MAX_ROWS)
+    names = [layout.element(name, place) if place else "" for place in places]
+    margin = 2 + max(map(layout.cells, names))
     # No column is narrower than two blanks and a digit, so more columns than this never fit.
-    texts = [[_short(value) for value in row[: width // 3]] for row in matrix[:shown_rows]]
-    widths = [2 + max(len(row[column]) for row in texts) for column in range(len(texts[0]))]
-    shown_columns = _count_fitting(widths, width - margin, columns)
-    mark = "  …" if shown_columns < columns else ""
+    texts = [[_short(value) for value in row[: width // 3]] for row in matrix[:MAX_ROWS]]
+    wide = 2 + max(len(text) for row in texts for text in row)
+    is_whole = margin + columns * wide <= width
+    shown = columns if is_whole else max(1, (width - margin - 3) // wide)
     lines = [
-        f"  {layout.pad(name, margin - 2)}"
-        + "".join(f"{text:>{wide}}" for text, wide in zip(row[:shown_columns], widths, strict=False))
-        + mark
-        for name, row in zip(names, texts, strict=True)
+        f"  {layout.pad(own, margin - 2)}{''.join(f'{text:>{wide}}' for text in row[:shown])}"
+        + ("" if is_whole else "  …")
+        for own, row in zip(names, texts, strict=True)
     ]
-    elided = []
-    if shown_rows < rows:
-        elided.append(f"{rows - shown_rows} of {rows} rows")
-    if shown_columns < columns:
-        elided.append(f"{columns - shown_columns} of {columns} columns")
-    if elided:
-        lines.append(f"  elided: {', '.join(elided)}; {ALL}")
-    return lines
-
-
-def _count_fitting(widths: Sequence[int], room: int, columns: int) -> int:
-    """Return how many columns fit, at least one; if all do, the mark of omission needs no room."""
-    if len(widths) == columns and sum(widths) <= room:
-        return columns
-    used = 0
-    for column, wide in enumerate(widths):
-        used += wide
-        if used > room - 3:
-            return max(1, column)
-    return len(widths)
+    left = {"rows": (rows - len(texts), rows), "columns": (columns - shown, columns)}
+    elided = [f"{count} of {whole} {what}" for what, (count, whole) in left.items() if count]
+    return [*lines, f"  elided: {', '.join(elided)}; {ALL}"] if elided else lines
 
 
 def _element_lines(view: PairView, index: tuple[int, ...] | None, width: int) -> list[str]:

@@ -2,10 +2,4 @@
 
 from __future__ import annotations
 
-from gradcheck_cli.hooks import Command
-
-COMMANDS = {
-    "schema": Command(
-        "gradcheck_cli.features.schema.json_schema", "Print the JSON Schema of the spec format."
-    )
-}
+COMMANDS = {"schema": ("json_schema", "Print the JSON Schema of the spec format.")}

@@ -2,8 +2,5 @@
 
 from __future__ import annotations
 
-from gradcheck_cli.hooks import Command
-
-_ROOM = "gradcheck_cli.features.search"
-COMMANDS = {"search": Command(f"{_ROOM}.search_command", "Search for an input at which a gradient is wrong.")}
-HOOKS = {"choose_points": f"{_ROOM}.other_points:choose_points"}
+COMMANDS = {"search": ("search_command", "Search for an input at which a gradient is wrong.")}
+HOOKS = {"choose_points": "other_points:choose_points"}

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-HOOKS = {"behaviour": "gradcheck_cli.features.tensorflow1.switches:BEHAVIOUR"}
+HOOKS = {"behaviour": "switches:BEHAVIOUR"}

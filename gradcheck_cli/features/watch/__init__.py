@@ -2,8 +2,5 @@
 
 from __future__ import annotations
 
-from gradcheck_cli.hooks import Command
-
-_ROOM = "gradcheck_cli.features.watch"
-COMMANDS = {"merge": Command(f"{_ROOM}.merge_command", "Merge the JSON reports of shards into one.")}
-HOOKS = {"watch_cases": f"{_ROOM}.watching:watch_command"}
+COMMANDS = {"merge": ("merge_command", "Merge the JSON reports of shards into one.")}
+HOOKS = {"watch_cases": "watching:watch_command"}

@@ -14,8 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,19 +75,7 @@ def draw(case: Case, tensor: InputSpec, sample: int) -> Array:
 
 
 def _draw_sample(case: Case, tensor: InputSpec, sample: int) -> Array:
-    kind = kind_of(tensor.dtype)
-    rng = stream(case, tensor, sample, "real")
-    if tensor.source.kind == "places":
-        return draw_places(rng, tensor.source.arguments, tensor.shape)
-    imaginary = stream(case, tensor, sample, "imaginary") if kind == "complex" else rng
-    if kind == "bool" and tensor.source.kind != "choice":
-        drawn: Array = rng.random(tensor.shape) < float(str(tensor.source.arguments.get("probability", 0.5)))
-    elif sample % 2 and kind in {"float", "complex"} and math.prod(tensor.shape) <= FEW_ELEMENTS:
-        before = stream(case, tensor, sample - 1, "real")
-        other = stream(case, tensor, sample - 1, "imaginary") if kind == "complex" else before
-        drawn = _draw_elements(tensor, rng, imaginary, opposite=(before, other))
-    else:
-        drawn = _draw_elements(tensor, rng, imaginary)
+    drawn = _draw_elements(case, tensor, sample)
     shaped: Array = drawn.astype(wide_type(tensor.dtype)).reshape(tensor.shape)
     return mirror(shaped) if tensor.symmetric else shaped
 
@@ -153,37 +140,35 @@ def _read_file(case: Case, tensor: InputSpec) -> Array:
     return wide
 
 
-def _draw_elements(
-    tensor: InputSpec,
-    rng: np.random.Generator,
-    imaginary: np.random.Generator,
-    opposite: tuple[np.random.Generator, np.random.Generator] | None = None,
-) -> Array:
-    """Draw a tensor's elements; if `opposite` is given, each on the other side of those values."""
+def _draw_elements(case: Case, tensor: InputSpec, sample: int) -> Array:
+    """Draw a tensor's elements; every other time each on the other side of those before."""
     source, kind = tensor.source, kind_of(tensor.dtype)
-    count = math.prod(tensor.shape)
-    distribution = distribution_of(tensor)
-    if source.kind == "choice":
-        values = _convert(tensor, list(source.arguments["values"]))  # type: ignore[call-overload]
-        if distribution is None:
-            return pick(rng, values, count)
-        return _draw_allowed(tensor, distribution, lambda n: pick(rng, values, n))
+    count, distribution = math.prod(tensor.shape), distribution_of(tensor)
+    rng = stream(case, tensor, sample, "real")
+    if kind == "bool" and source.kind != "choice":
+        return np.asarray(rng.random(count) < float(str(source.arguments.get("probability", 0.5))))
+    if distribution is None and source.kind == "choice":
+        return pick(rng, _convert(tensor, list(source.arguments["values"])), count)  # type: ignore[call-overload]
     if distribution is None:
         return _draw_structured(tensor, rng)
 
-    def make_sampler(real: np.random.Generator, imaginary: np.random.Generator) -> Callable[[int], Array]:
+    def sampler(rng: np.random.Generator, sample: int) -> Callable[[int], Array]:
+        imaginary = stream(case, tensor, sample, "imaginary")
+
         def draw(n: int) -> Array:
-            drawn = distribution.draw(real, n)
+            drawn = distribution.draw(rng, n)
             if kind != "complex":
                 return drawn
             return np.asarray(drawn.astype(float) + 1j * distribution.draw(imaginary, n).astype(float))
 
         return draw
 
-    placed = _draw_allowed(tensor, distribution, make_sampler(rng, imaginary))
-    if opposite is not None:
-        other = _draw_allowed(tensor, distribution, make_sampler(*opposite))
-        placed = _redraw_same_side(tensor, distribution, placed, other, make_sampler(rng, imaginary))
+    draw = sampler(rng, sample)
+    placed = _draw_allowed(tensor, distribution, draw)
+    if sample % 2 and kind in {"float", "complex"} and count <= FEW_ELEMENTS:
+        before = sampler(stream(case, tensor, sample - 1, "real"), sample - 1)
+        other = _draw_allowed(tensor, distribution, before)
+        placed = _redraw_same_side(tensor, distribution, placed, other, draw)
     if tensor.min_gap is None or count <= 1:
         return placed
     intervals = allowed_intervals(distribution, tensor, distribution.range)
@@ -239,7 +224,7 @@ def _redraw_same_side(
 
 
 def _is_inside(tensor: InputSpec, distribution: ElementDistribution, drawn: Array) -> NDArray[np.bool_]:
-    if kind_of(tensor.dtype) == "complex":
+    if _is_complex(tensor):
         distances = [np.abs(drawn.astype(complex) - point) for point in tensor.away_from]
         return np.asarray(np.all([distance >= AWAY * distribution.stddev for distance in distances], axis=0))
     wide = drawn.astype(np.float64)
@@ -247,18 +232,18 @@ def _is_inside(tensor: InputSpec, distribution: ElementDistribution, drawn: Arra
     return np.asarray(np.any(inside, axis=0)) if inside else np.zeros(wide.shape, np.bool_)
 
 
+def _is_complex(tensor: InputSpec) -> bool:
+    return kind_of(tensor.dtype) == "complex"
+
+
 def _draw_structured(tensor: InputSpec, rng: np.random.Generator) -> Array:
     """Draw an array with structure; its elements can't be redrawn one by one, so the whole array is."""
     low, high = tensor.domain
-    is_complex = kind_of(tensor.dtype) == "complex"
     if 0 in tensor.shape:
-        return np.zeros(tensor.shape, complex if is_complex else float)
-    drawing = Drawing(rng, tensor.shape, tensor.source.arguments, is_complex)
+        return np.zeros(tensor.shape)
     for _ in range(MAX_ROUNDS // 50):
-        drawn = _STRUCTURED[tensor.source.kind](drawing)
-        if is_complex:
-            return drawn
-        if low <= drawn.min() and drawn.max() <= high:
+        drawn = _STRUCTURED[tensor.source.kind](rng, tensor)
+        if _is_complex(tensor) or (low <= drawn.min() and drawn.max() <= high):
             return drawn
     raise _error(
         tensor, f"domain must hold what {tensor.source.kind} draws, but it doesn't. Widen it, or drop it"
@@ -299,26 +284,14 @@ def _spread(values: NDArray[np.float64], gap: float, intervals: Sequence[Interva
     return moved
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """What to draw."""
-
-    rng: np.random.Generator  # source of randomness
-    shape: tuple[int, ...]  # the result's shape
-    arguments: Mapping[str, object]  # the generator's arguments
-    is_complex: bool = False  # whether matrices are complex
-
-
-def draw_places(rng: np.random.Generator, arguments: Mapping[str, object], shape: tuple[int, ...]) -> Array:
+def _draw_places(rng: np.random.Generator, tensor: InputSpec) -> Array:
     """Draw distinct places in the dense shape among the arguments, in order.
 
-    The int64 result's `shape` says how many places, and how many indices each has.
+    The tensor's own shape says how many places, and how many indices each has.
     """
-    dense: tuple[int, ...] = arguments["shape"]  # type: ignore[assignment]
-    if not shape[0]:
-        return np.zeros(shape, np.int64)
-    chosen = np.sort(rng.choice(math.prod(dense), shape[0], replace=False))
-    return np.stack(np.unravel_index(chosen, dense), axis=-1).reshape(shape).astype(np.int64)
+    dense: tuple[int, ...] = tensor.source.arguments["shape"]  # type: ignore[assignment]
+    chosen = np.sort(rng.choice(math.prod(dense), tensor.shape[0], replace=False))
+    return np.stack(np.unravel_index(chosen, dense), axis=-1)
 
 
 def mirror(matrix: Array) -> Array:
@@ -331,61 +304,59 @@ def mirror(matrix: Array) -> Array:
     return np.asarray(full)
 
 
-def _gaussian(drawing: Drawing) -> Floats:
-    real = drawing.rng.standard_normal(drawing.shape)
-    return real + 1j * drawing.rng.standard_normal(drawing.shape) if drawing.is_complex else real
+def _gaussian(rng: np.random.Generator, tensor: InputSpec) -> Floats:
+    real = rng.standard_normal(tensor.shape)
+    return real + 1j * rng.standard_normal(tensor.shape) if _is_complex(tensor) else real
 
 
-def _one_hot(drawing: Drawing) -> Array:
-    shape = drawing.shape
-    chosen = drawing.rng.integers(0, shape[-1], (*shape[:-1], 1))
+def _one_hot(rng: np.random.Generator, tensor: InputSpec) -> Array:
+    shape = tensor.shape
+    chosen = rng.integers(0, shape[-1], (*shape[:-1], 1))
     return np.asarray(np.arange(shape[-1]) == chosen, np.int64)
 
 
-def _probabilities(drawing: Drawing) -> Array:
-    weights = drawing.rng.standard_exponential(drawing.shape) + PROBABILITY_FLOOR
+def _probabilities(rng: np.random.Generator, tensor: InputSpec) -> Array:
+    weights = rng.standard_exponential(tensor.shape) + PROBABILITY_FLOOR
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
 
 
-def _orthogonal(drawing: Drawing) -> Floats:
-    q, r = np.linalg.qr(_gaussian(drawing))
+def _orthogonal(rng: np.random.Generator, tensor: InputSpec) -> Floats:
+    q, r = np.linalg.qr(_gaussian(rng, tensor))
     # Without the signs of r's diagonal, q isn't uniformly distributed (Mezzadri 2007, "How to generate random
     # matrices from the classical compact groups").
     diagonal = np.diagonal(r, axis1=-2, axis2=-1)
     return np.asarray(q * (diagonal / np.abs(diagonal))[..., np.newaxis, :])
 
 
-def _spd(drawing: Drawing) -> Floats:
-    q, shape = _orthogonal(drawing), drawing.shape
+def _spd(rng: np.random.Generator, tensor: InputSpec) -> Floats:
+    q, shape = _orthogonal(rng, tensor), tensor.shape
     low, high = EIGENVALUES
     size = shape[-1]
     # One eigenvalue in the middle half of each of n equal slots: none repeats, so gradients of eigenvalue
     # decompositions exist and are moderate.
-    slots = (np.arange(size) + drawing.rng.uniform(0.25, 0.75, shape[:-1])) / size
+    slots = (np.arange(size) + rng.uniform(0.25, 0.75, shape[:-1])) / size
     product = (q * (low + (high - low) * slots)[..., np.newaxis, :]) @ np.conj(np.swapaxes(q, -1, -2))
     return np.asarray((product + np.conj(np.swapaxes(product, -1, -2))) / 2)
 
 
-def _triangular(drawing: Drawing) -> Floats:
-    rows, columns = drawing.shape[-2:]
+def _triangular(rng: np.random.Generator, tensor: InputSpec) -> Floats:
+    rows, columns = tensor.shape[-2:]
     scale = OFF_DIAGONAL / np.sqrt(max(rows, columns))
-    full = scale * _gaussian(drawing)
-    triangle = np.tril(full, -1) if drawing.arguments["side"] == "lower" else np.triu(full, 1)
+    full = scale * _gaussian(rng, tensor)
+    triangle = np.tril(full, -1) if tensor.source.arguments["side"] == "lower" else np.triu(full, 1)
     diagonal = np.arange(min(rows, columns))
-    triangle[..., diagonal, diagonal] = 1j * full[..., diagonal, diagonal].imag if drawing.is_complex else 0
-    triangle[..., diagonal, diagonal] += drawing.rng.uniform(
-        1.0, 2.0, triangle[..., diagonal, diagonal].shape
-    )
+    triangle[..., diagonal, diagonal] = 1j * full[..., diagonal, diagonal].imag if _is_complex(tensor) else 0
+    triangle[..., diagonal, diagonal] += rng.uniform(1.0, 2.0, triangle[..., diagonal, diagonal].shape)
     return np.asarray(triangle)
 
 
-def _call_extension(drawing: Drawing) -> Array:
+def _call_extension(rng: np.random.Generator, tensor: InputSpec) -> Array:
     """Draw with a function of another package.
 
     Raises:
         CaseFailedError: there is no generator of that name, it raises, or it returns another shape.
     """
-    name, installed = str(drawing.arguments["name"]), extensions(GENERATORS)
+    name, installed = str(tensor.source.arguments["name"]), extensions(GENERATORS)
     if name not in installed:
         raise CaseFailedError(
             "values",
@@ -393,23 +364,25 @@ def _call_extension(drawing: Drawing) -> Array:
             f"{', '.join(sorted(installed)) or 'none'}.",
         )
     try:
-        drawn = np.asarray(installed[name](drawing.rng, drawing.shape))
+        drawn = np.asarray(installed[name](rng, tensor.shape))
     except Exception as error:
         raise CaseFailedError(
             "values", f"generator '{name}' raised {type(error).__name__}: {error}"
         ) from error
-    if drawn.shape != drawing.shape or drawn.dtype.kind not in "fciub":
+    if drawn.shape != tensor.shape or drawn.dtype.kind not in "fciub":
         raise CaseFailedError(
             "values",
-            f"generator '{name}' must return numbers of shape {list(drawing.shape)}, but returned "
+            f"generator '{name}' must return numbers of shape {list(tensor.shape)}, but returned "
             f"{drawn.dtype} of shape {list(drawn.shape)}.",
         )
     return drawn
 
 
 # The generators of arrays whose elements depend on each other. The last one or two dimensions hold the
-# structure, the others are a batch. Those of one_hot are integers.
-_STRUCTURED: dict[str, Callable[[Drawing], Array]] = {
+# structure, the others are a batch. Those of one_hot
+# and of places are integers.
+_STRUCTURED: dict[str, Callable[[np.random.Generator, InputSpec], Array]] = {
+    "places": _draw_places,
     "one_hot": _one_hot,
     "probabilities": _probabilities,
     "spd": _spd,

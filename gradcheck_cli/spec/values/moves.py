@@ -141,7 +141,7 @@ def describe_structures(case: Case) -> list[str]:
 
 def are_symmetric(case: Case, tensor: InputSpec) -> bool:
     """Whether the values of an input are symmetric matrices, at two sample points if they are drawn."""
-    if tensor.is_variable or len(tensor.shape) < 2 or tensor.shape[-1] != tensor.shape[-2]:  # noqa: PLR2004 (no matrix)
+    if tensor.is_variable or len(tensor.shape) <= 1 or tensor.shape[-1] != tensor.shape[-2]:
         return False
     values = [draw(case, tensor, sample) for sample in (0, 1)]
     return all(np.allclose(value, np.conj(np.swapaxes(value, -1, -2)), _NEAR) for value in values)
