@@ -129,7 +129,7 @@ def test_a_numpy_function_lives_as_long_as_the_twin():
 def test_each_result_of_a_function_is_the_perturbed_one():
     function = tf.function(lambda x: [tf.sin(x * 0.3 + number) for number in range(40)])
     narrow = traced(function, ([2], tf.float64))
-    perturbing = Perturbing(narrow.graph, {}, (), (), narrow.inputs, NUMBERS)
+    perturbing = Perturbing(narrow.graph, {}, (), narrow.inputs, NUMBERS)
     copy = perturbing.rewritten(narrow.outputs)
     value = tf.constant([0.3, 0.7], tf.float64)
     exact = private_graphs.call_flat(narrow, [value])
