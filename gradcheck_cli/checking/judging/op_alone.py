@@ -17,7 +17,6 @@ from gradcheck_cli.checking.ops.analytic import analytic_jacobians, guess_sparsi
 from gradcheck_cli.checking.ops.budget import Budget
 from gradcheck_cli.checking.ops.jacobian import PairKey, hint_on_triangle, working_precision
 from gradcheck_cli.checking.ops.operation import (
-    Array,
     GradientFormError,
     Operation,
     Operations,
@@ -35,6 +34,7 @@ from gradcheck_cli.numerics import (
 from gradcheck_cli.numerics.precision import coarsest, place_of_largest
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import Argument, Case, InputSpec, Judging, StatedTolerance
+from gradcheck_cli.spec.values.moves import is_symmetric
 
 # How long probes of one op's large pairs may go on, in seconds of processor time.
 _SECONDS = 1.0
@@ -189,19 +189,11 @@ def _verdict_on(pair: Pair, sample: PairSample) -> SingleOpVerdict:
     # A Cholesky factor reads one triangle: its gradient is right for a matrix that stays symmetric.
     if (
         sample.is_whole
-        and _is_symmetric(pair.operations.declared.point[pair.input_index])
+        and is_symmetric(pair.operations.declared.point[pair.input_index])
         and hint_on_triangle(sample.analytic, sample.numeric, pair.input)
     ):
         return SingleOpVerdict(Status.INCONCLUSIVE, reason=_ONE_TRIANGLE)
     return SingleOpVerdict(Status.MISMATCHED, _evidence(pair, sample))
-
-
-def _is_symmetric(matrix: Array) -> bool:
-    if matrix.ndim <= 1 or matrix.shape[-1] != matrix.shape[-2]:  # no square matrix
-        return False
-    # A product that makes a matrix symmetric does so only up to rounding, in float32 too.
-    difference = np.abs(matrix - np.conj(np.swapaxes(matrix, -1, -2)))
-    return bool(np.all(difference <= 1e-5 * np.max(np.abs(matrix), initial=0.0)))
 
 
 def _evidence(pair: Pair, sample: PairSample) -> str:
