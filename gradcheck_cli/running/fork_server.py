@@ -361,6 +361,7 @@ class _Fork:
         if os.getppid() != parent:
             return 1
         limits.prefer_as_oom_victim()
+        limits.keep_freed_memory()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.stdout, sys.stderr = self._redirect(1), self._redirect(2)

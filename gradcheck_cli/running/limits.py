@@ -140,6 +140,23 @@ def flush_c() -> None:
         ctypes.CDLL(None).fflush(None)
 
 
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h
+_NEVER = 2**31 - 1  # bytes
+
+
+def keep_freed_memory() -> None:
+    """Have this process use freed memory again, however large, instead of giving it back. glibc only.
+
+    The system clears what it gives out, and a whole network's weights are copied for each point: a quarter of
+    the time. What it holds at most stays the same.
+    """
+    import ctypes
+
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_MAX, 0)
+        ctypes.CDLL(None).mallopt(_M_TRIM_THRESHOLD, _NEVER)
+
+
 def times_memory_ran_out() -> int:
     """Return how often the kernel has killed a process for lack of memory since it started; 0 if unknown."""
     with suppress(OSError, ValueError):
