@@ -1,7 +1,9 @@
 """Functions with a side that few draws take; see `test_chosen_points.py`."""
 
 import math
+import time
 
+import numpy as np
 import tensorflow as tf
 
 
@@ -176,3 +178,17 @@ class AbsoluteGain(tf.Module):
 def not_transposed(x, w):
     """Right where `w` is symmetric."""
     return x @ w, lambda dy: (dy @ w, tf.transpose(x) @ dy)
+
+
+def sine(*, seconds):
+    """Waits, as one that asks another program does."""
+
+    def forward(x):
+        time.sleep(seconds)
+        return np.sin(x)
+
+    return forward
+
+
+def sine_grad(dy, x):
+    return dy * np.cos(x)

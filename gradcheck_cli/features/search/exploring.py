@@ -8,6 +8,8 @@ farther than the spec says, or would be drawn, is a question about the range.
 from __future__ import annotations
 
 import math
+import os
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -35,6 +37,7 @@ from gradcheck_cli.features.search.branches.graph_branches import Side
 from gradcheck_cli.features.search.branches.point_field import PointField, matches, name_of, suspect
 from gradcheck_cli.features.search.mixed_points import CLOSE, MixedPoints
 from gradcheck_cli.results import GREEN, PairResult, Status
+from gradcheck_cli.running.limits import times_of
 from gradcheck_cli.spec.case import first_order_alone
 from gradcheck_cli.spec.values.moves import (
     MOVED_ALIKE,
@@ -191,6 +194,16 @@ class Exploration:
         """Seconds that are left."""
         return self.until - clock.now()
 
+    def _timer(self) -> Callable[[], float]:
+        """Return what tells how many seconds of work have passed; for Python code, it may have slept as well.
+
+        Nobody knows what it waits for then, such as another program that a NumPy function starts.
+        """
+        began, passed, times = clock.now(), time.monotonic(), times_of(os.getpid())
+        if not self.field.calls_python:
+            return lambda: clock.now() - began
+        return lambda: times_of(os.getpid()).own_seconds(times, time.monotonic() - passed)
+
     # Looking at points.
 
     def see_samples(self, samples: Sequence[int]) -> None:
@@ -202,10 +215,10 @@ class Exploration:
         if not (self.mixed.moving or self.field.sides or self.field.calls_python):
             return  # there are no sides, and no other points to look at
         for sample in samples:
-            before = clock.now()
+            timer = self._timer()
             with self.opener.at(sample):
                 looked = self.field.look(self.opener.drawn(sample), [sample])
-            self.each = min(self.each or math.inf, clock.now() - before)
+            self.each = min(self.each or math.inf, timer())
             self.within |= looked.sides([0])
         self.field.seen |= self.within if self.is_tested else set()
 
@@ -237,14 +250,14 @@ class Exploration:
         """
         candidates: list[Candidate] = []
         for points in batches:
-            count, before = max(map(len, points.values()), default=0), clock.now()
+            count, timer = max(map(len, points.values()), default=0), self._timer()
             self.is_finite = not count
             with clock.count_work() as work:
                 for constants in (self.moved, {}) if self.moved else ({},):
                     if not self.is_finite:
                         with suppress(*ERRORS):
                             candidates += self._look_with(constants, points, count)
-            took = clock.now() - before
+            took = timer()
             self.each, self.pace = took / max(count, 1), took / max(work.points, 1)
         ranked = sorted(candidates, key=lambda candidate: candidate.rank)
         queues = ([own for own in ranked if own.may_have_kink == kink] for kink in (False, True))
