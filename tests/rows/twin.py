@@ -363,15 +363,49 @@ def two_ways() -> Iterator[Row]:
     yield Row("by a rounded number", by_rounded, None, wide, "right", "z is rounded on its own way")
 
 
+def grouped() -> Iterator[Row]:
+    """A convolution in groups, of which the CPU has no gradient in float64, and XLA a slow one."""
+    inputs = {
+        "x": {"shape": [1, 5, 5, 4], "dtype": "float32"},
+        "w": {"shape": [3, 3, 2, 4], "dtype": "float32"},
+    }
+
+    def convolve(x: Any, w: Any) -> Any:
+        return tf.nn.conv2d(x, w, 1, "SAME")
+
+    for name, function in (("", convolve), ("_by_xla", tf.function(convolve, jit_compile=True))):
+        for factor, truth in ((1, "right"), (1.001, "wrong")):
+            scale = scaled(factor, tf.identity, tf.ones_like)
+            yield Row(
+                f"grouped{name}_x{factor}",
+                lambda x, w, function=function, scale=scale: scale(function(x, w)),
+                None,
+                inputs,
+                truth,
+                "judged in float32, an error of 1e-3 would be rounding",
+                keys={"samples": 1},
+            )
+
+
 ROWS = marked(
     tuple(
         replace(one, name=one.name.replace(",", "").replace(" ", "_"))
-        for one in (*hidden(), *narrow(), *layers(), *numpy_functions(), *tuned(), *small(), *two_ways())
+        for one in (
+            *hidden(),
+            *narrow(),
+            *layers(),
+            *numpy_functions(),
+            *tuned(),
+            *small(),
+            *two_ways(),
+            *grouped(),
+        )
     ),
     "numpy_any_dtype_x1.01",
     "numpy_float32_only_x1",
     "numpy_float32_only_x1.01",
     "softplus_cut_at_-9",
     "cut_beside",
+    "grouped_by_xla_x1.001",
     "by_a_rounded_number",
 )

@@ -397,6 +397,12 @@ def body_named(graph: Any, name: str) -> Any | None:
     return None
 
 
+def op_of_body(graph: Any, function: str, name: str) -> Any | None:
+    """Return an op of a graph, or of a function that it calls, as Python traced it; `None` if it didn't."""
+    body = getattr(graph._functions.get(function), "_cached_graph", None) if function else graph
+    return None if body is None else op_named(body, name)
+
+
 def mark(op: Any, name: str) -> None:
     """Set our own attr on an op; it stays on the NodeDef when a function is made from the graph."""
     op._set_attr(name, attr_value_pb2.AttrValue(b=True))

@@ -93,6 +93,7 @@ class Rewriting(ABC):
     """
 
     def __init__(self, graph: Any, word: str) -> None:
+        self.graph = graph
         self.captured = {inner.op.name: outer for outer, inner in graph.captures}
         self.graph_def = graph.as_graph_def()
         self.library = {function.signature.name: function for function in self.graph_def.library.function}

@@ -23,6 +23,7 @@ from gradcheck_cli.numerics.precision import precision_of
 from gradcheck_cli.tensorflow_backend.dtypes import REFERENCE, as_list
 from gradcheck_cli.tensorflow_backend.op_types import NUMPY_CALLS
 from gradcheck_cli.tensorflow_backend.private import private_graphs
+from gradcheck_cli.tensorflow_backend.twin.grouped import without_groups
 from gradcheck_cli.tensorflow_backend.twin.rewriting import Body, Rewriting, arguments_of, make_node
 
 _WIDE: dict[int, int] = {
@@ -134,6 +135,7 @@ class Widening(Rewriting):
         super().__init__(graph, "float64")
         self._replaced, self._largest_unit, self._own_casts = replaced, largest_unit, own_casts
         self._has_sides = has_sides
+        self._not_compiled: set[str] = set()  # functions of the copy that XLA would make slow
         self._calls: dict[str, tuple[str, Any]] = {}  # by token: the new one, its function
         self.units: dict[tuple[str, str], float] = {}
         self.narrow_ops: list[NarrowOp] = []
@@ -163,6 +165,7 @@ class Widening(Rewriting):
         before: list[Any] = []
         after: list[Any] = []
         for node in body.nodes:
+            self._separate_groups(node, body)
             casts = self._widen_node(node, body)
             for index, (name, inside, outside) in casts.inputs.items():
                 cast = _cast(f"{node.name}_in{index}{self.suffix}", name, outside, inside)
@@ -190,6 +193,22 @@ class Widening(Rewriting):
         self.sides += [(full_name(side), full_name(to_hold)) for side, to_hold in nodes.sides]
         return nodes.new_nodes
 
+    def _separate_groups(self, node: Any, body: Body) -> None:
+        """Let a convolution in groups be a call of what computes the same, and isn't compiled by XLA."""
+        op = private_graphs.op_of_body(self.graph, body.function, node.name) if "Conv2D" in node.op else None
+        if op is None or (function := without_groups(op)) is None:
+            return
+        definition = function.function_def
+        types = [tf.as_dtype(tensor.dtype).as_datatype_enum for tensor in function.inputs]
+        self.called.append(function)
+        self.copies[definition.signature.name] = definition
+        self._not_compiled.add(body.copy)
+        node.op = "PartitionedCall"
+        node.attr.clear()
+        node.attr["f"].func.name = definition.signature.name
+        node.attr["Tin"].list.type.extend(types)
+        node.attr["Tout"].list.type.append(_DOUBLE)
+
     def _widen_node(self, node: Any, body: Body) -> _Casts:
         node.ClearField("experimental_type")
         if node.op in ("Const", "ReadVariableOp"):
@@ -212,6 +231,9 @@ class Widening(Rewriting):
         for attr in node.attr.values():
             self._widen_attr(attr, only_functions=bool(is_kept))
         tensors = [body.name_of(node.name, slot, index) for index, (slot, _) in enumerate(outputs)]
+        if not self._not_compiled.isdisjoint(private_graphs.function_names(node)):
+            node.attr.pop("_XlaMustCompile", None)
+            self._not_compiled.add(body.copy)
         casts = _Casts(
             _find_casts(list(node.input), inputs, arguments_of(definition.input_arg, node)),
             _find_casts(tensors, outputs, arguments_of(definition.output_arg, node)),

@@ -1,0 +1,61 @@
+"""Convolutions in groups: what takes their place in a float64 twin has the values of TensorFlow's own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from gradcheck_cli.tensorflow_backend.twin.grouped import without_groups
+
+
+@pytest.mark.parametrize(
+    ("inside", "channels", "strides", "padding"),
+    [
+        (1, 4, 1, "SAME"),
+        (1, 8, 2, "SAME"),
+        (2, 6, 1, "VALID"),
+        (2, 4, 2, [[0, 0], [1, 0], [2, 1], [0, 0]]),
+    ],
+)
+def test_values_and_gradients(inside, channels, strides, padding):
+    draw = np.random.default_rng(0).standard_normal
+    image, filters = tf.constant(draw((2, 7, 6, 4))), tf.constant(draw((3, 2, inside, channels)))
+
+    def convolve(image, filters):
+        return tf.nn.conv2d(image, filters, strides, padding)
+
+    @tf.function(jit_compile=True)  # without XLA, TensorFlow has no gradient of it in float64
+    def pull_back(image, filters):
+        with tf.GradientTape() as tape:
+            tape.watch([image, filters])
+            output = convolve(image, filters)
+        return [output, *tape.gradient(output, [image, filters], tf.sin(output))]
+
+    with tf.Graph().as_default() as graph:
+        tensors = tf.zeros(image.shape), tf.zeros(filters.shape)
+        tf.gradients(convolve(*tensors), tensors)
+    convolution, *gradients = (op for op in graph.get_operations() if op.type.startswith("Conv2D"))
+    to_image, to_filters = sorted(gradients, key=lambda op: op.type, reverse=True)
+    expected = pull_back(image, filters)
+    output = without_groups(convolution)(image, filters)
+    flow = tf.sin(output)
+    of_image = without_groups(to_image)(tf.shape(image), filters, flow)
+    of_filters = without_groups(to_filters)(image, tf.shape(filters), flow)
+    for actual, other in zip((output, of_image, of_filters), expected, strict=True):
+        np.testing.assert_allclose(actual, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("shape", "more"),
+    [
+        ([3, 3, 4, 4], {}),  # one group
+        ([3, 3, 1, 4], {"dilations": 2}),
+        ([3, 3, 1, 4], {"strides": [1, 2]}),
+    ],
+)
+def test_others_stay(shape, more):
+    with tf.Graph().as_default():
+        image, filters = tf.zeros([1, 7, 7, 4]), tf.zeros(shape)
+        output = tf.nn.conv2d(image, filters, **{"strides": 1, "padding": "SAME", **more})
+    assert without_groups(output.op if output.op.type == "Conv2D" else output.op.inputs[0].op) is None
