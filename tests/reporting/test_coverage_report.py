@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from gradcheck_cli.features.coverage.measure import branch_lines, coverage_lines
 from gradcheck_cli.features.exchange.annotations import to_github
 from gradcheck_cli.features.exchange.markdown import to_markdown
@@ -44,14 +42,6 @@ def test_sides_that_were_never_seen_stand_under_the_table(passed):
     assert line(chosen) == [told]
 
 
-def test_where_all_were_seen_nothing_is_said_without_being_asked(passed):
-    case = altered(passed, branches=(ALL,))
-    assert (line(case), line(case, verbose=True)) == ([], ["branches 2 of 2"])
-    excused = altered(passed, branches=(altered(WHERE, excused=(("true", "a sine"),)),))
-    said = ["branches 1 of 1 · 1 excused: x > 3.5 true (ops.py:14): a sine"]
-    assert (line(excused), line(excused, verbose=True)) == ([], said)
-
-
 def test_a_share_of_sides_over_all_cases(report, passed):
     other = altered(WHERE, seen=("true",))
     cases = (altered(passed, branches=(WHERE, LOOP)), altered(passed, case="wide", branches=(other,)))
@@ -74,11 +64,6 @@ def test_sides_that_nobody_looked_at(report, passed):
     assert branch_lines(altered(both, branch_fail_under=100))[0].plain == text
     text = "sides of branches: 0 of 0 seen, not all looked at in 1 case, --branch-fail-under 1 isn't reached"
     assert branch_lines(altered(alone, branch_fail_under=1))[0].plain == text
-
-
-@pytest.mark.parametrize(("least", "code"), [(None, 0), (50, 0), (51, 3)])
-def test_a_share_of_gradients(report, passed, least, code):
-    assert altered(report, cases=(passed,), coverage=altered(COVERAGE, fail_under=least)).exit_code == code
 
 
 def test_lines_name_what_is_not_covered():

@@ -43,13 +43,6 @@ def test_a_table():
     )
 
 
-def test_specs_are_a_column_where_asked_for():
-    lines = layout.plain(gradients_table(ENTRIES, SPECS, op_types=1, width=None)).splitlines()
-    assert lines[0].split()[-1] == "specs"
-    assert lines[1].endswith("math_grad.py:9  specs/a.yaml:1 specs/b.yaml:7")
-    assert lines[3].endswith("ops.py:4")
-
-
 def test_a_narrow_table_folds():
     lines = layout.plain(gradients_table(ENTRIES, SPECS, op_types=1, width=60)).splitlines()[:-1]
     assert max(map(len, lines)) <= 60

@@ -205,33 +205,3 @@ def test_paper_has_all_columns_and_the_content_of_closed_details_in_dark_ink(pag
     assert opened.locator("#table thead th:visible").count() == opened.locator("#table thead th").count()
     assert not opened.locator(".filter").is_visible()
     assert opened.evaluate("getComputedStyle(document.body).color") == "rgb(26, 29, 33)"
-
-
-@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
-def test_what_scrolls_is_reached_by_keyboard(page, size):
-    opened = page(size)
-    scrolling = opened.evaluate("""() => [...document.querySelectorAll('body *')].filter(
-        (one) => one.scrollWidth > one.clientWidth && /auto|scroll/.test(getComputedStyle(one).overflowX)
-            && one.tabIndex < 0).map((one) => one.outerHTML.slice(0, 80))""")
-    assert scrolling == []
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_overflows_a_phone(page, scheme):
-    opened = page(PHONE, color_scheme=scheme)
-    assert opened.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
-    assert opened.faults == []
-
-
-def test_it_asks_nobody_for_anything(page):
-    opened = page()
-    loaded = opened.evaluate("performance.getEntriesByType('resource').map(one => one.name)")
-    assert [name for name in loaded if not name.startswith("data:")] == []
-
-
-def test_dark_and_light_differ(page):
-    colours = {
-        page(color_scheme=scheme).evaluate("getComputedStyle(document.body).backgroundColor")
-        for scheme in ("light", "dark")
-    }
-    assert len(colours) == 2
