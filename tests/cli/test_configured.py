@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from gradcheck_cli.cli.commands.run import command as run_command
-from gradcheck_cli.cli.options import configured
 from gradcheck_cli.features.mutation import mutate_command as mutate_command_module
 from gradcheck_cli.features.watch.merge_command import command as merge_command
 
@@ -139,12 +138,6 @@ def test_paths_start_at_the_file(project, invoke, tmp_path, monkeypatch):
     assert invoke("run").err.startswith("../g.lock: can't be read")
 
 
-def test_the_environments_paths_start_where_the_command_runs(project, shown, monkeypatch):
-    project("")
-    monkeypatch.setenv("GRADCHECK_REPORT", "json=a.json junit=b.xml")
-    assert shown()["report"] == ("json=a.json junit=b.xml", "GRADCHECK_REPORT")
-
-
 @pytest.mark.parametrize(
     ("text", "messages"),
     [
@@ -205,15 +198,6 @@ def test_a_table_that_is_none(tmp_path, invoke, monkeypatch):
     result = invoke("run")
     assert result.code == 2
     assert "tool.gradcheck: must be a table, but got 3" in result.err
-
-
-def test_a_file_is_parsed_again_only_where_it_says_something_else(project, monkeypatch):
-    parsed, loads = [], configured.tomllib.loads
-    monkeypatch.setattr(configured.tomllib, "loads", lambda text: parsed.append(text) or loads(text))
-    for seed in (31, 31, 32):  # as when a test asserts gradients several times
-        project(f"seed = {seed}")
-        assert configured.read_settings().table == {"seed": seed}
-    assert len(parsed) == 2
 
 
 def test_merge_takes_the_runs_cache_alone(project, invoke, tmp_path):

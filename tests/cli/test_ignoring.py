@@ -110,17 +110,3 @@ def test_reports_call_it_ignored(invoke, mixed, tmp_path):
     assert "<h1>all right but 1 pair ignored</h1>" in texts["html"]
     assert '<header class="partly">' in texts["html"]
     assert "GC212" not in texts["sarif"]
-
-
-def test_the_list_of_failures_leaves_it_out(invoke, mixed):
-    mixed(a=WRONG, b=NOISE)
-    listed = invoke("run", "--ignore", "GC212").out.partition("failed:")[2]
-    assert "GC101" in listed
-    assert "GC212" not in listed
-
-
-def test_settings_may_name_them(invoke, mixed, tmp_path, monkeypatch):
-    mixed(a=PASS, b=NOISE)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "pyproject.toml").write_text('[tool.gradcheck]\nignore = ["GC212"]\n')
-    assert invoke("run").code == 0

@@ -154,22 +154,6 @@ def test_what_was_not_selected_is_not_missed(norms, invoke, engine):
     assert lines() == [("norm", P, "passed"), ("norm", Q, "passed")]
 
 
-def test_a_name_selects_both(norms, invoke, engine):
-    norms(p=RIGHT, q=RIGHT)
-    invoke("run", "specs", "--op", "norm")
-    assert [case.file for case in engine.asked["cases"]] == [P, Q]
-
-
-def test_show_shows_both(norms, invoke, engine, a_view):
-    norms(p=RIGHT, q=RIGHT)
-    engine.view = a_view
-    out = invoke("show", "specs", "--op", "norm").out
-    assert [line.split(" · ")[:2] for line in out.splitlines() if line.startswith("specs/")] == [
-        [P, "norm"],
-        [Q, "norm"],
-    ]
-
-
 def test_shards_take_one_each_and_are_a_whole_again(norms, invoke, engine):
     norms(p=RIGHT, q=WRONG)
     both = dict(zip((P, Q), engine.results, strict=True))

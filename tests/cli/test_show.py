@@ -26,18 +26,6 @@ def test_a_row_in_the_inputs_shape(invoke, matmul):
     assert matmul.asked["label"] == "dc/da"
 
 
-def test_the_seed_of_a_run(invoke, matmul):
-    assert invoke("show", "a.yaml", "--pair", "dc/da", "--seed", "7").code == 0
-    assert matmul.asked["load_seed"] == 7
-    assert invoke("show", "a.yaml", "--pair", "dc/da").code == 0
-    assert matmul.asked["load_seed"] is None
-
-
-def test_the_whole(invoke, matmul):
-    result = invoke("show", "specs/matmul.yaml", "--pair", "dc/da")
-    assert "  c[1,1]  0  0  6  8\n" in result.out
-
-
 def test_json(invoke, matmul):
     matmul.during = lambda: sys.stdout.write("printed by a forward\n")
     result = invoke("show", "a.yaml", "--pair", "dc/da", "--output", "[0, 0]", "--format", "json")

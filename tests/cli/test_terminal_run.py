@@ -76,11 +76,6 @@ def test_the_bar_is_drawn_on_standard_error_only(terminal):
     assert out.splitlines()[-1].startswith("1 op · 1 case · 1 pair: 1 passed")
 
 
-def test_without_a_terminal_there_is_no_bar():
-    done = run(capture_output=True)
-    assert (done.returncode, done.stderr) == (0, b"")
-
-
 def test_results_on_a_terminal_have_colour(terminal):
     reader, writer = terminal
     done = run(stdout=writer, stderr=subprocess.PIPE)

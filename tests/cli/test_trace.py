@@ -53,11 +53,6 @@ def of(status, agrees):
 RIGHT, WRONG, UNSURE = of(Status.PASSED, True), of(Status.MISMATCHED, False), of(Status.INCONCLUSIVE, False)  # noqa: FBT003
 
 
-def test_its_options(invoke, backward):
-    assert invoke("trace", "a.yaml", "--pair", "dy/dx", "--type", "Square", "--type", "Exp").code == 0
-    assert (ASKED["label"], ASKED["types"]) == ("dy/dx", ("Square", "Exp"))
-
-
 @pytest.mark.parametrize("command", ["trace", "blame"])
 def test_the_seed_of_a_run(invoke, backward, command):
     backward.blames = (RIGHT,)
