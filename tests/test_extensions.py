@@ -1,7 +1,5 @@
 """Entry points of other packages: found, refused where they clash, and never a reason to be green."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """JSON read as values of given types, and what is said of what isn't one."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from enum import Enum

@@ -1,7 +1,5 @@
 """Whole commands, in this process where that will do: TensorFlow's import costs seconds."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import io

@@ -8,8 +8,6 @@ is about the excerpt.
     python -m tests.acceptance.documented docs/tutorial.md --write
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -7,8 +7,6 @@ Prints a line for each, and at the end the shares: drafts that run, that decide 
 with 0 (`right`), and the silent ones, of which a run doesn't end with 0 and the draft doesn't say why.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections import Counter

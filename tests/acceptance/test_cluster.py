@@ -1,7 +1,5 @@
 """`--on dask://...` against real clusters: the same report, and nothing lost where processes die."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

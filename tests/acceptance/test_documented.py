@@ -1,9 +1,6 @@
 """What the documentation shows is what the commands print."""
 
-from __future__ import annotations
-
 import shlex
-import subprocess
 import sys
 
 import pytest
@@ -11,8 +8,9 @@ import pytest
 from gradcheck_cli.checking.checks.all_checks import UNTESTED, UNTESTED_NONE
 from gradcheck_cli.numerics.reasons import EXPLANATIONS
 from gradcheck_cli.spec.document_model import ChecksModel
-from tests.acceptance.acceptance_root import ROOT
 from tests.acceptance.documented import blocks, commands_of, excerpts, masked, play
+from tests.support import processes
+from tests.support.processes import ROOT
 
 pytestmark = pytest.mark.once
 
@@ -31,13 +29,7 @@ SCRIPTS = [
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_starts_where_a_page_says(name):
-    done = subprocess.run(
-        [sys.executable, "-m", f"tests.acceptance.{name}", "--help"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = processes.run(sys.executable, "-m", f"tests.acceptance.{name}", "--help", cwd=ROOT)
     assert (done.returncode, done.stdout[:6]) == (0, "usage:"), done.stderr
 
 

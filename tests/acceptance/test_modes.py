@@ -1,17 +1,15 @@
 """Modes and devices by the command line: tables, exit codes, processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.acceptance.acceptance_root import ROOT
+from tests.support import processes
+from tests.support.processes import ROOT
 
 CODE = """
 import tensorflow as tf
@@ -89,15 +87,6 @@ def test_in_workers_too_and_as_json(process, spec, tmp_path):
     assert (last["name"], last["status"]) == ("modes", "passed")
 
 
-def test_the_option_overrides_the_spec(command, spec):
-    done = command("run", spec("mean"), "--mode", "xla", "--mode", "eager")
-    assert done.code == 0
-    assert [line.split(" · ")[3].split()[0] for line in done.out.splitlines() if "float64" in line] == [
-        "xla",
-        "eager",
-    ]
-
-
 def test_a_forward_for_eager_mode_passes_there_and_fails_as_a_graph(command, spec):
     file = spec("eager_only")
     assert command("run", file).code == 0
@@ -124,25 +113,6 @@ def test_what_is_skipped_is_green_only_beside_what_was_checked(command, spec, op
     if code == 3:
         assert re.search(r"  skip GC40[23]\n", done.out)
         assert "1 skipped" in done.out or "2 skipped" in done.out
-
-
-def test_a_device_that_is_none_is_bad_usage(command, spec):
-    done = command("run", spec("square"), "--device", "gpu")
-    assert done.code == 2
-    assert "must be a device with its number, such as GPU:0, but got 'gpu'." in done.err
-
-
-def test_a_mode_that_is_none_is_bad_usage(command, spec):
-    done = command("run", spec("square"), "--mode", "egaer")
-    assert done.code == 2
-
-
-def test_the_library_checks_each_mode(spec):
-    import gradcheck_cli
-
-    report = gradcheck_cli.check(spec("mean"))
-    assert [case.mode for case in report.cases] == ["graph", "dynamic", "eager", "xla"]
-    assert report.exit_code == 1
 
 
 ON_TWO_CPUS = """
@@ -182,12 +152,5 @@ def test_ops_run_on_the_device_that_is_asked_for(tmp_path):
         "inputs: {x: {shape: [2]}}}"
     )
     path = os.pathsep.join([str(ROOT), str(tmp_path)])
-    done = subprocess.run(
-        [sys.executable, "-c", ON_TWO_CPUS],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": path},
-    )
+    done = processes.run(sys.executable, "-c", ON_TWO_CPUS, cwd=tmp_path, PYTHONPATH=path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,7 +1,5 @@
 """`gradcheck mutate` by the command line: what specs would miss, exit codes, workers."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json
@@ -10,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from gradcheck_cli.cli.main import run_command
-from tests.acceptance.acceptance_root import ROOT
+from tests.support.processes import ROOT
 
 SPEC = """
 defaults: {inputs: {x: {shape: [3, 3]}}}
@@ -55,33 +53,11 @@ def test_a_blunt_one_misses_what_its_tolerance_hides(mutate):
     assert mutate("--tag", "blunt", "--kind", "sign", "--fail-under", "99").code == 0
 
 
-def test_json_tells_each(mutate):
-    done = mutate("--op-type", "Tanh", "--format", "json", "--kind", "sign", "--kind", "factor")
-    assert done.code == 0
-    content = json.loads(done.out)
-    outcomes = {(one["op"], one["corruption"]): one["outcome"] for one in content["mutants"]}
-    assert outcomes == {
-        ("sharp", "sign"): "caught",
-        ("sharp", "factor"): "caught",
-        ("blunt", "sign"): "caught",
-        ("blunt", "factor"): "missed",
-    }
-    assert [one["op"] for one in content["untried"]] == ["later"]  # not meant for this TensorFlow: no fault
-
-
 def test_what_can_not_be_tried_is_no_success(mutate):
     done = mutate("--tag", "raises", "--fail-under", "0")
     assert done.code == 3
     assert "not tried: import: " in done.out
     assert "1 case not tried" in done.out
-
-
-@pytest.mark.once
-def test_in_workers(process):
-    spec = ROOT / "specs" / "seeds" / "product.yaml"
-    done = process("mutate", spec, "-j", "1", "--fail-under", "100", cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    assert "(100.0 %)" in done.stdout
 
 
 def test_second_order_is_corrupted_too(tmp_path, mutate):

@@ -1,7 +1,5 @@
 """Which op `blame` names: in half precision, for other upstreams, and behind variables and tokens."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 

@@ -1,13 +1,11 @@
 """Faults in one place alone are blamed on it, and those of second order are green without it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 import yaml
 
-from tests.acceptance.acceptance_root import ROOT
+from tests.support.processes import ROOT
 
 FOLDER = ROOT / "tests" / "planted"
 FUNCTIONS = (FOLDER / "faults_in_places.py").read_text().splitlines()

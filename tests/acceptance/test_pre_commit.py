@@ -1,7 +1,5 @@
 """The pre-commit hooks, by pre-commit itself in a scratch repository."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -11,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.acceptance.acceptance_root import ROOT
+from tests.support.processes import ROOT
 
 pytestmark = pytest.mark.once
 

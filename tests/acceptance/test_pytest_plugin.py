@@ -1,7 +1,5 @@
 """The pytest plugin as its user meets it: pytest in a folder with specs, by its own command line."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -83,12 +81,6 @@ def test_without_the_option_nothing_is_collected_and_nothing_loaded(project):
     )
     result = project.runpytest_subprocess()
     result.assert_outcomes(passed=1)
-
-
-def test_collecting_alone_checks_nothing(project):
-    result = project.runpytest_subprocess("--gradcheck", "--collect-only", "-q")
-    assert "ops.gradcheck.yaml::cube::default::dy/dx" in result.outlines
-    assert result.ret == 0
 
 
 def test_by_name_and_by_node(project):
@@ -190,11 +182,6 @@ def test_what_is_skipped_fails_as_in_a_run(project, strict):
     for op in ("nothing", "one_pair", "one_mode"):
         code = project.run(sys.executable, "-m", "gradcheck_cli", *options, "--op", op).ret
         assert bool(code) == any(name.startswith(op) for name in names(result, "FAILED")), op
-
-
-def test_it_works_without_xdist_where_markers_are_strict(project):
-    options = ("-p", "no:xdist", "--strict-markers", "-W", "error")
-    project.runpytest_subprocess("--gradcheck", *options).assert_outcomes(passed=14, failed=1)
 
 
 def test_the_plugin_alone_imports_nothing_heavy():

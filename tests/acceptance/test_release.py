@@ -1,7 +1,5 @@
 """What is released: an sdist, a wheel built from it, and a command that runs where the source tree isn't."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -13,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.acceptance.acceptance_root import ROOT
+from tests.support.processes import ROOT
 
 pytestmark = pytest.mark.once
 

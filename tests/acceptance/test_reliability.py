@@ -1,7 +1,5 @@
 """What real pipes, devices, signals and disks do to a command, each in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -14,7 +12,8 @@ import time
 import numpy as np
 import pytest
 
-from tests.acceptance.acceptance_root import ROOT
+from tests.support import processes
+from tests.support.processes import ROOT
 
 pytestmark = [
     pytest.mark.once,
@@ -92,15 +91,7 @@ def shell(folder):
 
     def run(line, timeout=400, **variables):
         program = f'gradcheck() {{ "{sys.executable}" -m gradcheck_cli "$@"; }}\n{line}\n'
-        return subprocess.run(
-            ["/bin/bash", "-c", program],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=timeout,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
-        )
+        return processes.run("/bin/bash", "-c", program, cwd=folder, timeout=timeout, **variables)
 
     return run
 
@@ -359,15 +350,7 @@ main()
 
 @pytest.mark.parametrize("name", ["click", "gradcheck_cli.cli.main", "yaml", "gradcheck_cli.spec.load"])
 def test_an_interrupt_in_the_first_moments_is_no_traceback(folder, name):
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED.format(name=name)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    done = processes.run(sys.executable, "-c", INTERRUPTED.format(name=name), cwd=folder, timeout=60)
     assert (done.returncode, done.stderr.strip()) == (130, "interrupted")
 
 

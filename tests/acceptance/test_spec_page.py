@@ -1,7 +1,5 @@
 """The reference of the spec format is the models'."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

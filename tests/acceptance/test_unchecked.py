@@ -3,8 +3,6 @@
 docs/ci.md has the same table.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -12,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.support import processes
 
 CODE = """
 import tensorflow as tf
@@ -175,7 +175,7 @@ def repository(tmp_path_factory):
     for way in WAYS:
         (folder / f"{way.name}.yaml").write_text(f"{{op: {way.name}, forward: 'ops:f', {X}}}\n")
     command = [sys.executable, "-m", "gradcheck_cli", "run", "-q", "--update-baseline", "a.lock", "."]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = processes.run(*command, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     who = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
     for words in (["init", "-q"], ["add", "-A"], [*who, "commit", "-q", "-m", "sound"]):
@@ -209,13 +209,7 @@ def test_no_test_of_it_passes_alone(tmp_path, monkeypatch):
     for way in ways:
         (tmp_path / f"{way.name}.gradcheck.yaml").write_text(spec_of(way))
     command = [sys.executable, "-m", "pytest", "--gradcheck", "-q", "--continue-on-collection-errors"]
-    done = subprocess.run(
-        [*command, "-p", "no:cacheprovider", "--junit-xml", "a.xml"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = processes.run(*command, "-p", "no:cacheprovider", "--junit-xml", "a.xml", cwd=tmp_path)
     assert done.returncode == 1, done.stdout
     outcomes: dict[str, set[str]] = {}
     for test in ET.parse(tmp_path / "a.xml").iter("testcase"):  # noqa: S314 (pytest has just written it)

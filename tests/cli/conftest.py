@@ -1,7 +1,5 @@
 """Stands in for the spec reader and the engine: the command line is tested by what it is told."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import suppress
 from types import ModuleType, SimpleNamespace

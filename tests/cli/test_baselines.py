@@ -1,7 +1,5 @@
 """`--baseline`, `--update-baseline` and `gradcheck diff`, told what a run found."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """`--on` and what excludes it, as far as no cluster is needed to tell."""
 
-from __future__ import annotations
-
 import io
 import sys
 

@@ -1,7 +1,5 @@
 """Options in pyproject.toml and in the environment: which of them holds, and what is wrong with one."""
 
-from __future__ import annotations
-
 import pytest
 
 from gradcheck_cli.cli.commands.run import command as run_command

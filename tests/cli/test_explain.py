@@ -1,7 +1,5 @@
 """`gradcheck explain`."""
 
-from __future__ import annotations
-
 import pytest
 
 from gradcheck_cli.cli.main import run_command

@@ -1,7 +1,5 @@
 """`--ignore`: what may be left out, what always counts, and that nothing of it looks green."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

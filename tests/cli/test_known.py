@@ -1,7 +1,5 @@
 """A first day with wrong gradients: they are recorded as they are, and listed while they last."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

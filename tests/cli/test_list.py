@@ -1,7 +1,5 @@
 """`gradcheck list` as users call it, in a process of its own: it imports TensorFlow and their modules."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Streams that can't be written to."""
 
-from __future__ import annotations
-
 import io
 import sys
 

@@ -1,7 +1,5 @@
 """Two files that have an op of one name: the file tells them apart; a name that is alone stays."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The options of `gradcheck run` that say which cases run, and when a run ends early."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """A run on a real terminal: the progress bar shares the screen with the results and leaves no trace."""
 
-from __future__ import annotations
-
 import os
 import pty
 import subprocess

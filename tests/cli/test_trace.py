@@ -1,7 +1,5 @@
 """`trace` and `blame` by what they're told: options, exit codes, which case is meant."""
 
-from __future__ import annotations
-
 import json
 import sys
 from types import ModuleType, SimpleNamespace

@@ -1,7 +1,5 @@
 """Covered is what a pair that passed ran; everything else is missing, or excused with a reason."""
 
-from __future__ import annotations
-
 import pytest
 
 from gradcheck_cli.features.coverage.gradients_in_text import GradientInText, Package

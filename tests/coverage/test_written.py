@@ -1,7 +1,5 @@
 """Which gradients a module's text holds: decorators, calls, wrappers, in functions and factories too."""
 
-from __future__ import annotations
-
 import ast
 import textwrap
 

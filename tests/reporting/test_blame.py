@@ -1,7 +1,5 @@
 """Blame in print."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

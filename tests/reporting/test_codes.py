@@ -1,7 +1,5 @@
 """Every finding has a code, and every code a page that says what to do."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

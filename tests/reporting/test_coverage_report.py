@@ -1,7 +1,5 @@
 """Sides of branches and hand-written gradients, as each report shows them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from gradcheck_cli.features.coverage.measure import branch_lines, coverage_lines

@@ -1,7 +1,5 @@
 """JUnit, SARIF, Markdown and GitHub's commands, each read by a parser that isn't ours."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

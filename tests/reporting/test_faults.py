@@ -1,7 +1,5 @@
 """Faults of specs: the line with a caret, annotations, SARIF."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The HTML page: what it says, that it fetches nothing, and that nobody's name becomes markup."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """The HTML page in a real Chromium, where there is one: what the script does, and what overflows."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

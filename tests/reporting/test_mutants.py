@@ -1,7 +1,5 @@
 """What became of corrupted gradients, as a table, JSON and CSV."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

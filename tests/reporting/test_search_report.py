@@ -1,7 +1,5 @@
 """What a search tried and found, as each report shows it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from xml.etree import ElementTree as ET

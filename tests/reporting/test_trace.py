@@ -1,7 +1,5 @@
 """A backward pass in print: every number there, no line wider than the terminal, JSON for any reader."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What `run` adds to a mismatch by itself, and that it never costs the verdict."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
@@ -68,12 +66,6 @@ def test_a_mismatch_is_told_which_op(found):
     assert found.asked == [(0, (0,)), (0, (1,))]
 
 
-@pytest.mark.parametrize("status", [s for s in Status if s is not Status.MISMATCHED])
-def test_nothing_else_is_looked_at(found, status):
-    assert lines(pairs(1, status)) == [()]
-    assert found.asked == []
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -86,11 +78,6 @@ def test_nothing_else_is_looked_at(found, status):
 def test_nor_a_forward_that_is_one_op_or_has_a_reference(found, changes):
     assert lines(pairs(1), altered(CASE, **changes)) == [()]
     assert found.asked == []
-
-
-def test_where_a_single_op_is_on_the_way_nothing_is_said(found):
-    found.blame = Blame((WRONG,), agrees=False)
-    assert lines(pairs(1)) == [()]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """`check_function` and `assert_gradients`: calls as people type them, right, wrong and mistaken."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import sys

@@ -1,7 +1,5 @@
 """A folder of specs and their code lies elsewhere as it lay here, and has a name by its content."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -12,7 +10,7 @@ pytest.importorskip("distributed", reason='it needs the extra dask: pip install 
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.cluster import dask_task
-from gradcheck_cli.features.cluster.dask_task import lay_out, pack, relocate
+from gradcheck_cli.features.cluster.dask_task import lay_out, pack
 from gradcheck_cli.spec.load import load_cases
 
 
@@ -71,18 +69,6 @@ def test_the_folder_goes_along_and_what_its_code_imports_from_elsewhere(project,
     assert names_in(Path(f"{root}{project}")) == there
     assert Path(f"{root}{tmp_path}/far.npy").is_file()
     assert (Path(f"{root}{project}") / "specs/notes.bin").read_text() == "read by ops.py itself\n"
-
-
-@pytest.mark.usefixtures("project")
-def test_a_case_finds_there_what_it_found_here(tmp_path):
-    (case,), code = packed()
-    there = relocate(case, lay_out(code.digest, code.archive, tmp_path / "store"))
-    assert Path(there.origin.folder, "ops.py").is_file()
-    assert there.origin.path == case.origin.path  # as messages name it
-    near, far = (tensor.source.arguments["path"] for tensor in there.tensors)
-    assert near == "data/x.npy"
-    assert Path(far).is_file()
-    assert Path(far).is_relative_to(tmp_path / "store")
 
 
 def test_a_folder_of_the_module_path_goes_along_as_one(project, monkeypatch, tmp_path):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 from types import SimpleNamespace
 
@@ -33,19 +31,6 @@ def test_more_than_is_shown_is_said_to_be_so(output):
     (line,), is_all = output.tail(0, output.size)
     assert len(line) <= 400
     assert not is_all
-
-
-def test_a_part_is_kept_in_a_file_of_the_cases_name(output, tmp_path):
-    os.write(output.fileno(), b"0123456789" * 300_000)
-    file = OutputFolder(tmp_path / "out").file_of(CASE)
-    path = output.keep(file, 5, 2_500_000)
-    assert path == str(tmp_path / "out" / "a_b.default.float64.txt")
-    assert os.stat(path).st_size == 2_499_995  # noqa: PTH116 (as terse as it gets)
-
-
-def test_a_folder_that_can_not_be_made_is_no_error(output, tmp_path):
-    (tmp_path / "out").touch()
-    assert output.keep(OutputFolder(tmp_path / "out").file_of(CASE), 0, 0) == ""
 
 
 def test_each_case_and_mode_has_a_file_of_its_own_which_later_runs_use_again(output, tmp_path):

@@ -1,7 +1,5 @@
 """What a run makes of the events that workers send, in whatever order; the workers are a stand-in."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -76,12 +74,6 @@ def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_no_worker_is_asked_to_run_nothing():
-    workers = Scripted(0)  # which would raise, as there is no such case
-    report = run_in_workers(workers, [])
-    assert (report.cases, workers.closed) == ((), 1)
-
-
 def test_results_come_in_the_order_of_the_cases():
     report, told, started = run((2,), 2, (0,), (3,), 3, 0, (1,), 1)
     assert told == ["op0", "op1", "op2", "op3"]
@@ -145,20 +137,6 @@ def test_a_run_is_stopped_at_a_failure_and_tells_what_is_done():
     assert report.unchecked == ("stopped after 1 failed case: 1 of 4 cases weren't checked",)
     assert workers.closed == 1
     assert not report.interrupted
-
-
-def test_a_run_is_stopped_by_the_clock_while_nothing_comes(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr("gradcheck_cli.running.run_loop.time.monotonic", lambda: now[0])
-    stopper = Stopper(max_time=10)
-
-    def wait():
-        now[0] += 6
-        return Waited()
-
-    report = run_in_workers(Scripted(0, wait, wait, 1), CASES, stopper=stopper)
-    assert [result.op for result in report.cases] == ["op0"]
-    assert report.exit_code == 3
 
 
 def test_how_far_a_case_is_comes_with_the_case():

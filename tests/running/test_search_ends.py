@@ -3,8 +3,6 @@
 At its end it tries a batch of one.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What cases of seven kinds cost, in traces and calls, which no machine's load changes."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import asdict

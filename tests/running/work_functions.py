@@ -1,7 +1,5 @@
 """Functions of seven kinds, whose traces and calls `test_work` counts."""
 
-from __future__ import annotations
-
 import numpy as np
 import tensorflow as tf
 
