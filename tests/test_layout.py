@@ -1,5 +1,7 @@
 """The house: names say where a file is, the package keeps to its budget, and an exception has its reason."""
 
+from __future__ import annotations
+
 import ast
 import io
 import re

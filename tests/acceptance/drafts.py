@@ -31,8 +31,8 @@ FUNCTIONS = {
     "tensorflow.linalg": "cholesky det inv logdet matmul matrix_transpose slogdet trace cholesky_solve solve "
     "triangular_solve expm norm band_part diag diag_part eigvalsh svd qr",
     "tensorflow.signal": "dct fft rfft ifft stft frame hann_window overlap_and_add",
-    "tests.acceptance.drafted_functions": "huber dense with_axis masked state pair factory Module Plain "
-    "Dense activation",
+    "tests.acceptance.drafted_functions": "huber with_axis masked state factory Module Plain Dense Model "
+    "summed variadic",
 }
 
 
@@ -49,10 +49,7 @@ def targets() -> list[str]:
     return [f"{module}:{name}" for module, names in FUNCTIONS.items() for name in names.split()]
 
 
-LISTS = {
-    "functions": targets,
-    "op_types": op_types,
-}
+LISTS = {"functions": targets, "op_types": op_types}
 
 
 def drafted(process: DraftingProcess, name: str) -> tuple[str, str]:

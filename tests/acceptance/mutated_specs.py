@@ -57,8 +57,8 @@ VALUES = (
 KEYS = "op forward op_type inputs x shape dtype pairs cases name ops defaults zz".split()  # noqa: SIM905 (short)
 PIECES = (
     b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b"---\n", b"...\n", b"&a ", b"*a", b"<<: *a\n",
-    b"!!python/object:x ", b"[" * 80, b"{" * 80, b"\t", b"? ", b"| \n", b"'", b'"', b"\r", b"%YAML 9\n", b": ",
-    b"- ", b"#", b"9" * 400,
+    b"!!python/object:x ", b"[" * 80, b"{" * 80, b"\t", b"? ", b"| \n", b"'", b'"', b"\r", b"%YAML 9\n",
+    b": ", b"- ", b"#", b"9" * 400,
 )  # fmt: skip
 
 

@@ -176,24 +176,6 @@ def test_run_adds_nothing_where_the_forward_is_one_op(tmp_path, monkeypatch, rep
 # The trace.
 
 
-@pytest.mark.parametrize(
-    ("op", "mark", "name"),
-    [
-        ("nan_in_the_middle", "NaN", "Sin"),
-        ("infinity_in_the_middle", "infinity", "Sin"),
-        ("none_in_the_middle", "None", "Sin"),
-    ],
-)
-def test_it_marks_where_something_first_appears(ask, op, mark, name):
-    done = ask("trace", BLAMED[op])
-    assert done.code == 0
-    lines = done.out.splitlines()
-    (where,) = [number for number, line in enumerate(lines) if "^" in line]
-    assert f"^ {mark} first appears here" in lines[where]
-    above = [line.split()[0] for line in lines[:where] if line.startswith("  ") and line[2] != " "]
-    assert above[-1] == name
-
-
 def test_one_type_of_op(ask):
     done = ask("trace", BLAMED["chain_of_50"], "--type", "Exp", "--format", "json")
     ops = json.loads(done.out)["passes"][0]["ops"]

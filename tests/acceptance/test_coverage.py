@@ -177,19 +177,6 @@ def test_every_gradient_has_its_word(project, process):
     assert (merged.returncode, json.loads(merged.stdout)["coverage"]) == (3, content)
 
 
-def test_what_can_not_be_checked_is_excused(project, command):
-    (project / "specs" / "exceptions.yaml").write_text(
-        "exceptions:\n"
-        "  pkg.ops:unchecked: {kind: gpu, reason: runs on none here}\n"
-        "  pkg.gpu: {kind: gpu, reason: needs its library}\n"
-        "  pkg.wrapped: {kind: other, reason: goes away}\n"
-        "  pkg.second: {kind: other, reason: goes away}\n"
-    )
-    done = command("run", "--cov", "pkg", "--cov-fail-under", "100")
-    assert done.code == 0, done.out
-    assert "hand-written gradients of pkg: 7 of 7 covered (100.0 %), 6 excused" in done.out
-
-
 def test_a_new_gradient_in_a_changed_file_fails(project, command):
     def git(*arguments):
         given = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org", *arguments]

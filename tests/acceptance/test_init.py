@@ -15,7 +15,6 @@ from tests.support import processes
 pytestmark = pytest.mark.once
 
 CODE = """
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -31,9 +30,6 @@ def too_few(x, y):
 def huber(p, t, delta=1.0):
     e = p - t
     return tf.where(tf.abs(e) <= delta, 0.5 * e**2, delta * (tf.abs(e) - 0.5 * delta))
-
-def two(a, b):
-    return tf.matmul(a, b), tf.reduce_sum(a)
 
 def cube(x):
     return np.power(x, 3)
@@ -66,14 +62,6 @@ def with_beta(x, beta=1.0):
 def matvec(a, x):
     y = tf.linalg.matvec(a, x)
     return y, lambda u: (u[:, None] * x[None], tf.linalg.matvec(a, u, transpose_a=True))
-
-class Propagate(keras.layers.Layer):
-    def build(self, shapes):
-        self.w = self.add_weight(shape=(shapes[0][-1], 2), name="w", initializer="ones")
-
-    def call(self, inputs):
-        x, adjacency = inputs
-        return adjacency @ (x @ self.w)
 
 @tf.custom_gradient
 def square_only(a):
@@ -114,19 +102,6 @@ def power_law(x, a, b):  # of x within 0 and 1
     )
 
 @tf.custom_gradient
-def of_float32(x):
-    narrow = tf.cast(x, tf.float32)
-    return tf.sin(narrow), lambda u: u * tf.cos(narrow)
-
-@tf.custom_gradient
-def leaky(x):  # in float64 its forward runs, and its gradient's 1.0 is of float32
-    return tf.maximum(x, 0.1 * x), lambda u: u * tf.where(x > 0, 1.0, tf.constant(0.1, x.dtype))
-
-class Leaky(keras.layers.Layer):
-    def call(self, x):
-        return leaky(x)
-
-@tf.custom_gradient
 def lacks_a_transpose(a):
     return tf.linalg.logdet(a @ tf.transpose(a)) / 2, lambda u: u * tf.linalg.inv(a)
 
@@ -141,16 +116,6 @@ def positive_only_at_last(x):
 @tf.custom_gradient
 def poisson(rate, counts):
     return rate - counts * tf.math.log(rate), lambda u: (u * (1 - counts / rate), -u * tf.math.log(rate))
-
-class Centred(tf.keras.layers.Layer):
-    def build(self, shape):
-        self.w = self.add_weight(shape=(shape[-1],), name="w", initializer="ones")
-
-    def call(self, x):
-        centre = tf.custom_gradient(
-            lambda x: (x - tf.reduce_mean(x, 0), lambda u: u - tf.reduce_mean(u, 0))
-        )
-        return centre(x) * self.w
 """
 
 POSITIVE = {"shape": [3], "uniform": {"low": 0.5, "high": 2}}
@@ -177,15 +142,11 @@ def drafted(project, monkeypatch):
     ("name", "expected"),
     [
         ("log1pexp", {"inputs": {"x": {"shape": [3]}}}),
-        ("Centred", {"inputs": {"x": {"shape": [2, 3]}}}),
-        ("two", {"outputs": ["y0", "y1"], "inputs": {"a": {"shape": [2, 3]}, "b": {"shape": [3, 2]}}}),
         ("cube", {"gradient": "functions_of_init:cube_grad", "binding": "py_func"}),
         ("signed", {"inputs": {"x": {"shape": [2, 3]}}}),
         ("with_beta", {"attrs": None, "inputs": {"x": {"shape": [3]}, "beta": {"value": 1.0}}}),
         ("matvec", {"inputs": {"a": {"shape": [2, 3]}, "x": {"shape": [3]}}}),
-        ("Propagate", {"inputs": {"inputs": [{"shape": [2, 2]}, {"shape": [2, 2]}]}}),
         ("poisson", {"inputs": {"rate": POSITIVE, "counts": {"dtype": "float64", "value": [1, 1, 2]}}}),
-        ("Leaky", {"build": {"dtype": "float32"}}),
         ("only_single", {"inputs": {"x": {"shape": [3], "dtype": "float32"}}}),
     ],
 )
@@ -200,28 +161,21 @@ def test_what_is_drafted_runs(drafted, name, expected):
 # What people write, and what its spec must say for a run to test something.
 WRITTEN = {
     "huber": {"attrs": {"delta": 1.0}},
-    "dense": {"inputs": {"x": {"shape": [2, 3]}, "bias": {"shape": [3]}}},
     "with_axis": {"attrs": {"axis": 1}, "inputs": {"x": {"shape": [2, 3]}}},
     "masked": {},
-    "activation": {"inputs": {"x": {"shape": [3]}}},
     "state": {},
-    "pair": {},
     "factory": {"build": {"power": 1.0}},
     "Module": {"variables": True},
     "Plain": {"variables": None},
     "Dense": {"build": {"units": 2, "dtype": "float64"}, "variables": True},
     "Model": {"build": {}, "variables": True},
-    "affine": {},
     "by_key": {"inputs": {"features": {"dict": {"left": {"shape": [3]}, "right": {"shape": [3]}}}}},
     "summed": {"inputs": {"tensors": [{"shape": [3]}, {"shape": [3]}]}},
     "variadic": {"inputs": {"tensors0": {"shape": [3]}, "tensors1": {"shape": [3]}}},
-    "counted": {"attrs": {"how_often": 2, "name": "name"}},
-    "reduced": {"attrs": None, "inputs": {"x": {"shape": [3]}}},
     "attention": {"attrs": None},
     "log_determinant": {"inputs": {"a": {"shape": [3, 3], "spd": True, "symmetric": True}}},
     "power": {"inputs": {"z": {"shape": [3], "dtype": "complex128"}}},
     "cross_entropy": {"inputs": {"logits": {"shape": [2, 3]}, "labels": {"value": [1, 2], "dtype": "int32"}}},
-    "quaternions": {"inputs": {"a": {"shape": [2, 4]}, "b": {"shape": [4]}}},
     "gathered": {"inputs": {"table": {"shape": [3]}, "indices": {"value": [1, 1, 2], "dtype": "int32"}}},
 }
 
@@ -297,11 +251,6 @@ def test_a_draft_of_which_a_run_fails_is_never_silent(project):
             "dropped",
             {"x": {"shape": [3]}, "mask": {"value": [1.0, 0.0, 1.0], "differentiate": False}},
             {"mask": {"shape": [3], **NORMAL, "differentiate": True}},
-        ),
-        (
-            "of_float32",
-            {"x": {"shape": [3], "dtype": "float32"}},
-            {"x": {"shape": [3], "dtype": "float64"}},
         ),
         (
             "lacks_a_transpose",
@@ -425,9 +374,7 @@ def test_annotations_and_defaults_give_shapes_and_dtypes(drafted):
     assert written["w"]["dtype"] == "float32"
 
 
-@pytest.mark.parametrize(
-    "op_type", ["MatMul", "Conv2D", "ConcatV2", "GatherV2", "Softmax", "Cholesky", "MaxPool", "Einsum", "Pad"]
-)
+@pytest.mark.parametrize("op_type", ["MatMul", "Conv2D", "ConcatV2", "GatherV2", "Einsum", "Pad"])
 def test_op_types(op_type):
     found = draft(op_type)
     written = yaml.safe_load(found.draft.text())

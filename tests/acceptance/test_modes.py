@@ -1,10 +1,8 @@
 """Modes and devices by the command line: tables, exit codes, processes."""
 
-import json
 import os
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -56,35 +54,12 @@ def test_an_unknown_batch_shows_a_gradient_that_divides_by_a_known_one(command, 
     assert all(len(line) <= 80 for line in done.out.splitlines())
 
 
-def test_a_mode_that_differs_from_no_other_is_reproduced_alone(command, spec):
-    path = spec("mean")
-    Path(path).write_text(Path(path).read_text().replace(" inputs:", " checks: {modes: false}, inputs:", 1))
-    assert "--mode graph --mode" not in command("run", path).out.replace(" \\\n     ", "")
-    assert "--seed 0 --mode dynamic" in command("run", path).out.replace(" \\\n     ", "")
-
-
 def test_what_reproduces_it_does(command, spec):
     done = command("run", spec("mean"))
     (line,) = [line for line in done.out.replace(" \\\n", "").splitlines() if "reproduce: " in line]
     again = command(*line.split()[2:])
     assert again.code == 1
     assert "check modes  MISMATCH" in again.out
-
-
-@pytest.mark.once
-def test_in_workers_too_and_as_json(process, spec, tmp_path):
-    spec("mean")
-    done = process("run", "-j", "1", "mean.yaml", "--format", "json", cwd=tmp_path)
-    found = json.loads(done.stdout)
-    assert done.returncode == found["exit_code"] == 1
-    assert {case["mode"]: case["status"] for case in found["cases"]} == {
-        "graph": "passed",
-        "dynamic": "mismatched",
-        "eager": "passed",
-        "xla": "passed",
-    }
-    last = found["cases"][2]["checks"][-1]
-    assert (last["name"], last["status"]) == ("modes", "passed")
 
 
 def test_a_forward_for_eager_mode_passes_there_and_fails_as_a_graph(command, spec):

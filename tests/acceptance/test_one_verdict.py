@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import gradcheck_cli
-from gradcheck_cli.results import FAILING, UNDECIDED, Status, find_unchecked
+from gradcheck_cli.results import FAILING, UNDECIDED, Status
 from tests.support.processes import ROOT
 
 pytest_plugins = ["pytester"]
@@ -147,34 +147,6 @@ def test_planted_faults(command, spec, monkeypatch):
 def test_specs_of_this_repository(command, monkeypatch, path):
     monkeypatch.chdir(ROOT)
     hold(command, path)
-
-
-def test_a_variable_can_be_asked_for(command, spec, monkeypatch):
-    monkeypatch.chdir(spec.parent)
-    pair = ("--op", "weighted", "--pair", "dy/dweight")
-    blamed = command("blame", spec, *pair)
-    assert blamed.code == 1
-    assert "blame: op 'IdentityN' (IdentityN), gradient _weighted.<locals>.grad" in blamed.out
-    done = command("trace", spec, *pair)
-    assert done.code == 0
-    assert "weight gets [" in done.out
-
-
-@pytest.mark.once
-def test_the_pytest_plugin_fails_what_run_fails(pytester, spec, monkeypatch):
-    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
-    for file in spec.parent.glob("*.py"):
-        (pytester.path / file.name).write_text(file.read_text())
-    (pytester.path / "ops.gradcheck.yaml").write_text(spec.read_text())
-    pytester.makepyprojecttoml("[tool.pytest.ini_options]\n")
-    cases = gradcheck_cli.check(spec).cases
-    bad = {case.op for case in cases if str(case.status) in FAILS} | {
-        case.op for case in find_unchecked(cases)
-    }
-    assert "skipped" in bad  # nothing of it is checked, so that a run of it ends with 3
-    done = pytester.runpytest_subprocess("--gradcheck", "-v")
-    items = [line.split("::") for line in done.outlines if "::" in line and " FAILED" in line]
-    assert {item[1] for item in items} == bad
 
 
 TRACED = {

@@ -50,16 +50,6 @@ def test_what_is_wrong_twice_is_green_once(ask, op):
     assert {check["status"] for case in report["cases"] for check in case["checks"]} <= {"passed", "skipped"}
 
 
-@pytest.mark.on_change("of_the_forwards_point", "stopped_in_part", "through_bits")
-@pytest.mark.parametrize("op", RIGHT_ONCE)
-def test_only_pairs_of_second_order_are_wrong_then(ask, op):
-    code, report = ask("run", TWICE[op])
-    assert code == 1
-    for case in report["cases"]:
-        wrong = {pair["label"] for pair in case["pairs"] if pair["status"] == "mismatched"}
-        assert wrong == {TWICE[op]["ops"][0]["description"].split()[1]}
-
-
 def test_a_branch_is_named_with_the_gradients_inside_it(ask):
     code, found = ask("blame", PLACES["one_branch"])
     (path,) = found["paths"]

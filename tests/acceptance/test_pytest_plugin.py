@@ -90,23 +90,9 @@ def test_by_name_and_by_node(project):
     one.assert_outcomes(failed=1)
 
 
-def test_ending_early_and_what_failed_last(project):
-    first = project.runpytest_subprocess("--gradcheck", "-x", "ops.gradcheck.yaml")
-    first.assert_outcomes(passed=3, failed=1)
-    again = project.runpytest_subprocess("--gradcheck", "--lf")
-    again.assert_outcomes(failed=1)
-
-
 def test_in_xdists_processes(project):
     result = project.runpytest_subprocess("--gradcheck", "-n", "2", "--dist", "loadgroup")
     result.assert_outcomes(passed=14, failed=1)
-
-
-def test_a_bad_spec_is_an_error_of_collection(project):
-    project.path.joinpath("bad.gradcheck.yaml").write_text("op: a\nforwrd: functions:square\n")
-    result = project.runpytest_subprocess("--gradcheck", "bad.gradcheck.yaml")
-    result.assert_outcomes(errors=1)
-    assert "bad.gradcheck.yaml:2: forwrd: unknown key" in result.stdout.str()
 
 
 def test_a_crash_costs_its_case_and_nothing_else(project):
@@ -116,22 +102,6 @@ def test_a_crash_costs_its_case_and_nothing_else(project):
     result = project.runpytest_subprocess("--gradcheck", "-v", "-k", "crash or square or plain")
     assert names(result, "FAILED") == ["crash::default::case"]
     assert "SIGABRT" in result.stdout.str()
-
-
-def test_configured_paths_are_collected_too(project):
-    project.makepyprojecttoml(
-        "[tool.gradcheck]\nspecs = 'gradients'\n[tool.pytest.ini_options]\ntestpaths = 'tests'\n"
-    )
-    folder = project.mkdir("gradients")
-    (folder / "functions_there.py").write_text("def double(x):\n    return 2 * x\n")
-    (folder / "double.yaml").write_text("forward: functions_there:double\ninputs: {x: {shape: [2]}}\n")
-    tests = project.mkdir("tests")
-    (tests / "test_one.py").write_text(PLAIN)
-    result = project.runpytest_subprocess("--gradcheck", "-v")
-    result.assert_outcomes(passed=3)
-    assert names(result, "PASSED") == ["test_plain", "double::default::case", "double::default::dy/dx"]
-    alone = project.runpytest_subprocess("--gradcheck", "tests")  # who says what to collect, gets that
-    alone.assert_outcomes(passed=1)
 
 
 PRODUCT = "forward: 'functions:product', inputs: {x: {shape: [2]}, w: {shape: [2]}}"

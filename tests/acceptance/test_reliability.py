@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
@@ -248,14 +247,6 @@ def test_a_ci_service_obeys_nothing_that_isnt_ours(shell, folder):
     assert [line for line in done.stdout.splitlines() if line.startswith("::error ")]
 
 
-def test_a_files_name_moves_no_cursor_and_gives_no_order(shell, folder):
-    (folder / "a\n::error::b\x1b[31m.yaml").write_text("{}")
-    done = shell("gradcheck validate .")
-    assert done.returncode == 2
-    assert "\n::error" not in done.stderr
-    assert "a\\n::error::b\\x1b[31m.yaml" in done.stderr
-
-
 # Two at once, stopped, interrupted.
 
 
@@ -265,24 +256,6 @@ def test_two_updates_of_one_lock_keep_each_others_pairs(shell, folder):
     done = shell(f"{line.format('right')} & {line.format('other')} & wait", timeout=300)
     lock = (folder / "g.lock").read_text()
     assert ('"op": "right"' in lock, '"op": "other"' in lock) == (True, True), done.stderr
-
-
-def test_a_lock_that_somebody_holds_is_waited_for(tmp_path):
-    from gradcheck_cli.features.baseline.baselines import hold_lock
-
-    order = []
-
-    def second():
-        with hold_lock(tmp_path / "g.lock"):
-            order.append("second")
-
-    thread = threading.Thread(target=second)
-    with hold_lock(tmp_path / "g.lock"):
-        thread.start()
-        time.sleep(0.2)
-        order.append("first")
-    thread.join()
-    assert order == ["first", "second"]
 
 
 def _run(folder, *arguments):
@@ -321,17 +294,6 @@ def test_a_machine_that_was_paused_times_nothing_out(folder):
     assert case["error"] is None, (case, err)
 
 
-def test_a_fork_server_that_was_stopped_goes_on(folder):
-    run = _run(folder, "run", "-j", "1", "right.yaml")
-    deadline = time.monotonic() + 60
-    while not _children(run.pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    (server,) = _children(run.pid)
-    os.kill(server, signal.SIGSTOP)
-    out, err = run.communicate(timeout=240)
-    assert (run.returncode, "1 passed" in out) == (0, True), (out, err)
-
-
 INTERRUPTED = """
 import builtins, os, signal, sys
 original = builtins.__import__
@@ -363,12 +325,6 @@ def test_a_working_folder_that_is_gone_is_said(shell):
     assert "working folder" in done.stderr
 
 
-def test_a_limit_on_the_size_of_files_is_said(shell):
-    done = shell("ulimit -f 0; gradcheck run -j 1 right.yaml --report json=r.json > out; echo $? >&2")
-    assert "Traceback" not in done.stderr
-    assert int(done.stderr.split()[-1]) in (2, 3)
-
-
 def test_modules_beside_it_are_none_of_pythons(shell, folder):
     for name in ("json", "click", "typing", "dataclasses"):
         (folder / f"{name}.py").write_text("raise SystemExit('a namesake was imported')")
@@ -377,20 +333,6 @@ def test_modules_beside_it_are_none_of_pythons(shell, folder):
 
 
 # Settings.
-
-
-def test_exceptions_alone_are_no_fault(shell, folder):
-    (folder / "none.yaml").write_text("exceptions: {NcclReduce: {kind: gpu, reason: 'for GPUs only'}}")
-    done = shell("gradcheck validate none.yaml")
-    assert (done.returncode, done.stdout) == (0, "1 exception: ok\n"), done.stderr
-
-
-def test_a_baseline_in_the_settings_can_be_updated(shell, folder):
-    (folder / "pyproject.toml").write_text('[tool.gradcheck]\nbaseline = "g.lock"\n')
-    done = shell("gradcheck run -j 0 right.yaml --update-baseline g.lock")
-    assert (done.returncode, (folder / "g.lock").exists()) == (0, True), done.stderr
-    done = shell("gradcheck run right.yaml --update-baseline g.lock --baseline g.lock")
-    assert (done.returncode, "exclude each other" in done.stderr) == (2, True)
 
 
 def test_a_lock_in_conflict_says_how_to_go_on(shell, folder):

@@ -19,12 +19,3 @@ def test_every_key_of_every_model_is_there():
     shown = set(re.findall(r"^\| `([^`]+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
     models = json_schema()["$defs"].values()
     assert {key for model in models for key in model.get("properties", {})} - shown == set()
-
-
-def test_every_link_within_the_page_has_its_heading():
-    text = PAGE.read_text(encoding="utf-8")
-    headings = {
-        re.sub(r"[^\w -]", "", line).strip().lower().replace(" ", "-")
-        for line in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    }
-    assert set(re.findall(r"\]\(#([^)]+)\)", text)) - headings == set()

@@ -3,51 +3,23 @@
 import pytest
 
 from gradcheck_cli.cli.commands.run import command as run_command
-from gradcheck_cli.features.mutation import mutate_command as mutate_command_module
 from gradcheck_cli.features.watch.merge_command import command as merge_command
 
 VALUES = {
-    "seed": ("3", "4"),
-    "op": ("huber", "conv"),
-    "case": ("default", "wide"),
-    "k": ("huber", "conv"),
-    "tag": ("a", "b"),
-    "op-type": ("MatMul", "Tanh"),
-    "last-failed": (True, False),
-    "failed-first": (True, False),
-    "budget": ("20.0", "5.0"),
-    "changed": ("HEAD", "main"),
-    "shard": ("1/2", "2/2"),
-    "exitfirst": (True, False),
-    "max-failures": ("3", "4"),
-    "max-time": ("3.5", "4.5"),
-    "cache-dir": ("c1", "c2"),
-    "format": ("json", "junit"),
-    "ignore": ("GC212", "GC2"),
-    "report": ("json=a.json", "junit=b.xml"),
-    "cov": ("pkg", "other"),
-    "cov-fail-under": ("90.0", "80.0"),
-    "branch-fail-under": ("90.0", "80.0"),
-    "baseline": ("a.lock", "b.lock"),
-    "update-baseline": ("a.lock", "b.lock"),
-    "strict": (True, False),
-    "strict-precision": (True, False),
-    "mode": ("eager", "xla"),
-    "device": ("GPU:0", "CPU:0"),
-    "power": ("0.02:0.2", "0.03:0.3"),
-    "require": ("full", "full"),
-    "search": ("2.0", "3.0"),
-    "jobs": ("3", "4"),
-    "timeout": ("3.5", "4.5"),
-    "memory": ("1GiB", "2GiB"),
-    "isolate": (True, False),
-    "on": ("dask://other:8786", "dask://host:8786"),
-    "allow-version-skew": (True, False),
-    "durations": ("3", "4"),
-    "quiet": (True, False),
-    "verbose": (True, False),
-    "watch": (True, False),
-}
+    "seed": ("3", "4"), "op": ("huber", "conv"), "case": ("default", "wide"), "k": ("huber", "conv"),
+    "tag": ("a", "b"), "op-type": ("MatMul", "Tanh"), "last-failed": (True, False),
+    "failed-first": (True, False), "budget": ("20.0", "5.0"), "changed": ("HEAD", "main"),
+    "shard": ("1/2", "2/2"), "exitfirst": (True, False), "max-failures": ("3", "4"),
+    "max-time": ("3.5", "4.5"), "cache-dir": ("c1", "c2"), "format": ("json", "junit"),
+    "ignore": ("GC212", "GC2"), "report": ("json=a.json", "junit=b.xml"), "cov": ("pkg", "other"),
+    "cov-fail-under": ("90.0", "80.0"), "branch-fail-under": ("90.0", "80.0"),
+    "baseline": ("a.lock", "b.lock"), "update-baseline": ("a.lock", "b.lock"), "strict": (True, False),
+    "strict-precision": (True, False), "mode": ("eager", "xla"), "device": ("GPU:0", "CPU:0"),
+    "power": ("0.02:0.2", "0.03:0.3"), "require": ("full", "full"), "search": ("2.0", "3.0"),
+    "jobs": ("3", "4"), "timeout": ("3.5", "4.5"), "memory": ("1GiB", "2GiB"), "isolate": (True, False),
+    "on": ("dask://other:8786", "dask://host:8786"), "allow-version-skew": (True, False),
+    "durations": ("3", "4"), "quiet": (True, False), "verbose": (True, False), "watch": (True, False),
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -261,21 +233,3 @@ def test_a_configured_baseline_can_be_left_away(project, invoke):
     project("baseline = 'missing.lock'")
     assert "missing.lock: can't be read" in invoke("run").err
     assert "missing.lock" not in invoke("run", "--no-baseline").err
-
-
-def test_mutate_takes_how_cases_run_from_the_settings_nearest_to_its_specs(monorepo, invoke, monkeypatch):
-    (monorepo / "libs/a/pyproject.toml").write_text("[tool.gradcheck]\njobs = 7\nseed = 3\nformat = 'json'\n")
-    (monorepo / "libs/b/pyproject.toml").write_text("[tool.gradcheck]\njobs = 8\n")
-    seen = []
-
-    def start(ctx, options, **_):
-        seen.append((options.jobs, ctx.params["seed"], ctx.params["form"]))
-        ctx.exit(0)
-
-    monkeypatch.setattr(mutate_command_module, "start_workers", start)
-    monkeypatch.setattr(mutate_command_module, "_add_corruptions", lambda cases, _: cases)
-    invoke("mutate", "libs/a/specs")
-    invoke("mutate", "libs/b/specs", "--seed", "4")
-    invoke("mutate", "libs/a/specs", "-j", "2")
-    assert seen == [(7, 3, "table"), (8, 4, "table"), (2, 3, "table")]
-    assert "run gradcheck once for each" in invoke("mutate", "libs/a", "libs/b").err

@@ -112,13 +112,7 @@ def test_an_interrupt_outside_a_run(invoke, engine):
 
 
 @pytest.mark.parametrize(
-    "printing",
-    [
-        "m.click.echo('x')",
-        "print('x', flush=True)",
-        "print('x')",
-        "c.print_lines([c.Text('x')])",
-    ],
+    "printing", ["m.click.echo('x')", "print('x', flush=True)", "print('x')", "c.print_lines([c.Text('x')])"]
 )
 def test_a_reader_that_leaves_is_no_error_and_no_verdict(printing):
     # Python's flush at exit would complain too: only a process of its own shows that.

@@ -39,44 +39,6 @@ def test_a_run_prints_tables_and_a_summary(invoke, engine):
     )
 
 
-def test_results_stream(invoke, engine, a_case, a_result, capsys):
-    seen = []
-
-    def watch(workers, cases, *, on_progress, on_case, **rest):
-        for case, result in zip(cases, engine.results, strict=True):
-            on_progress(case, None)
-            on_case(result)
-            seen.append(capsys.readouterr().out)
-        return type(engine).run_in_workers(
-            engine, workers, (), on_progress=on_progress, on_case=on_case, **rest
-        )
-
-    engine.cases, engine.results = [a_case("a"), a_case("b")], [a_result("a"), a_result("b")]
-    engine.run_in_workers = watch
-    invoke("run")
-    assert [text.splitlines()[0].split()[0] for text in seen] == ["specs/a.yaml", "specs/b.yaml"]
-
-
-@pytest.mark.parametrize(
-    ("options", "records_fingerprint"),
-    [
-        ([], False),
-        (["--quiet"], False),
-        (["--format", "json"], True),
-        (["--report", "json={folder}/r.json"], True),
-        pytest.param(["--update-baseline", "{folder}/gradcheck.lock"], True, marks=pytest.mark.feature),
-    ],
-)
-def test_pairs_are_remembered_where_something_will_remember_them(
-    invoke, engine, tmp_path, options, records_fingerprint
-):
-    seen = []
-    run = engine.run_in_workers
-    engine.run_in_workers = lambda workers, cases, **rest: seen.extend(cases) or run(workers, cases, **rest)
-    invoke("run", *(option.format(folder=tmp_path) for option in options))
-    assert [case.wanted.records_fingerprint for case in seen] == [records_fingerprint]
-
-
 def test_quiet_shows_what_fails(invoke, engine, a_case, a_result):
     engine.cases = [a_case("good"), a_case("bad"), a_case("meant")]
     engine.results = [a_result("good"), a_result("bad", Status.MISMATCHED)]
@@ -96,15 +58,6 @@ def test_strict_fails_on_whatever_was_skipped(invoke, engine, a_result, flags):
     result = invoke("run", "--strict", *flags)
     assert result.code == 3
     assert "skip GC401  no gradient here" in result.out
-
-
-def test_a_report_that_can_not_be_written_is_said(invoke, engine, tmp_path):
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    engine.during = folder.rmdir  # it was there when the command line was read
-    result = invoke("run", f"--report=json={folder / 'a.json'}")
-    assert result.code == 2
-    assert result.err == f"can't write the report to '{folder / 'a.json'}': No such file or directory\n"
 
 
 def broken(*_):

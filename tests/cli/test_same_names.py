@@ -125,22 +125,6 @@ def test_an_op_has_moved_if_its_name_is_in_no_other_file(norms, invoke):
     assert changes_of(invoke, "other") == (0, {("norm", R): "known"})
 
 
-def test_a_name_in_two_new_files_is_neither(norms, invoke):
-    norms(p=RIGHT)
-    invoke("run", "specs", "--update-baseline", "g.lock")
-    Path(P).unlink()
-    norms(q=RIGHT, r=RIGHT)
-    code, found = changes_of(invoke, "specs", "other")
-    assert code == 1
-    assert found == {
-        (f"{P}::norm", P): "vanished",
-        (f"{Q}::norm", Q): "new",
-        (f"{R}::norm", R): "new",
-    }
-    invoke("run", "specs", "other", "--update-baseline", "g.lock")
-    assert lines() == [("norm", R, "passed"), ("norm", Q, "passed")]
-
-
 def test_what_was_not_selected_is_not_missed(norms, invoke, engine):
     norms(p=RIGHT)
     invoke("run", "specs", "--update-baseline", "g.lock")

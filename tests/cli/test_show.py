@@ -1,6 +1,5 @@
 import json
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -55,13 +54,6 @@ def test_outputs_that_only_tracing_names_are_left_to_the_engine(invoke, matmul, 
 def test_an_index_that_is_not_there(invoke, matmul, index, wording):
     result = invoke("show", "a.yaml", "--pair", "dc/da", "--output", index)
     assert (result.code, result.out, result.err) == (2, "", wording)
-
-
-def test_a_scalar_output_needs_no_index(invoke, matmul):
-    view = matmul.view
-    matmul.view = replace(view, output=replace(view.output, shape=()))
-    result = invoke("show", "a.yaml", "--pair", "dc/da", "--output", "0")
-    assert "c has shape (), but the index has 1 numbers; leave --output out" in result.err
 
 
 def test_where_several_cases_have_the_pair_each_is_shown(invoke, matmul, a_case):

@@ -86,24 +86,6 @@ def test_the_table_is_filtered_by_words_and_status(page):
     assert opened.faults == []
 
 
-def test_a_filter_hides_the_blocks_below_and_their_headings(page):
-    opened = page()
-    shown = "details[id]:visible summary"
-    assert opened.locator(shown).count() > 3
-    opened.get_by_label("Filter", exact=True).fill("huber float32")
-    # Its structural check and its warning, which have no rows, and its pair.
-    of_huber = ["failed", "warned", "mismatched"]
-    assert [text.split()[0] for text in opened.locator(shown).all_inner_texts()] == of_huber
-    opened.get_by_label("Filter", exact=True).fill("")
-    opened.get_by_label("Status").select_option("error")
-    assert [text.split()[:2] for text in opened.locator(shown).all_inner_texts()] == [["error", "broken:"]]
-    headings = opened.locator("h2:visible").all_inner_texts()
-    assert headings == ["What failed first", "Pairs", "Errors and checks"]
-    opened.get_by_label("Status").select_option("")
-    opened.get_by_label("Spec").select_option("specs/huber.yaml")
-    assert [text.split()[0] for text in opened.locator(shown).all_inner_texts()] == of_huber
-
-
 def test_the_worst_comes_first_and_numbers_are_sorted_the_largest_first(page):
     opened = page()
     assert opened.locator("#table thead th:visible").all_inner_texts()[:5] == [
@@ -135,30 +117,6 @@ def test_the_worst_comes_first_and_numbers_are_sorted_the_largest_first(page):
     opened.get_by_role("button", name="status").click()
     assert rows.first.inner_text().startswith("mismatched")
     assert opened.faults == []
-
-
-def test_of_thousands_the_first_are_laid_out_until_all_are_asked_for(page):
-    opened = page()
-    opened.evaluate("""() => {
-        const body = document.querySelector('#table tbody');
-        const row = body.rows[5].outerHTML;
-        body.insertAdjacentHTML('beforeend', row.repeat(600));
-        document.body.append(Object.assign(document.createElement('script'),
-            {textContent: document.scripts[0].textContent}));
-    }""")
-    assert visible(opened) == 500
-    assert opened.locator("output").text_content() == "666 rows, the first 500 shown"
-    opened.get_by_role("button", name="Show all").click()
-    assert visible(opened) == 666
-
-
-def test_a_link_opens_its_details(page):
-    opened = page()
-    link = opened.locator("#table a").first
-    details = opened.locator(f"details{link.get_attribute('href')}")
-    details.evaluate("one => one.open = false")
-    link.click()
-    assert details.evaluate("one => one.open")
 
 
 PAPER = {"width": 718, "height": 1000}  # A4 without its margins

@@ -13,8 +13,8 @@ from gradcheck_cli.features.blame.path_blame import Blame, OpVerdict
 from gradcheck_cli.hooks import OpenCase
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import start_tensorflow
-from gradcheck_cli.spec.case import Case, CodeUnderTest, FunctionRef, Origin, Reference
-from tests.support.flat_results import altered, make_pair
+from gradcheck_cli.spec.case import Case, CodeUnderTest, FunctionRef, Origin
+from tests.support.flat_results import make_pair
 
 start_tensorflow()
 CASE = Case(
@@ -55,29 +55,6 @@ def lines(findings, case=CASE, spent=0.0):
     opener = SimpleNamespace(**{**vars(OPENER), "case": case})
     explain_mismatches(OpenCase(opener, [0], findings, spent, evaluated=0))
     return [pair.cause.diagnosis for pair in findings.pairs]
-
-
-def test_a_mismatch_is_told_which_op(found):
-    told = (
-        "blame: op 'a' (Op) without a gradient function is the first whose own gradient is wrong: it is off; "
-        "1 other is wrong too"
-    )
-    assert lines(pairs(2)) == [(told,)] * 2
-    assert found.asked == [(0, (0,)), (0, (1,))]
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"binding": "custom_gradient"},
-        {"binding": "defun"},
-        {"forward": None},
-        {"reference": Reference(FunctionRef("a:c"))},
-    ],
-)
-def test_nor_a_forward_that_is_one_op_or_has_a_reference(found, changes):
-    assert lines(pairs(1), altered(CASE, **changes)) == [()]
-    assert found.asked == []
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """A folder of specs and their code lies elsewhere as it lay here, and has a name by its content."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -69,15 +68,6 @@ def test_the_folder_goes_along_and_what_its_code_imports_from_elsewhere(project,
     assert names_in(Path(f"{root}{project}")) == there
     assert Path(f"{root}{tmp_path}/far.npy").is_file()
     assert (Path(f"{root}{project}") / "specs/notes.bin").read_text() == "read by ops.py itself\n"
-
-
-def test_a_folder_of_the_module_path_goes_along_as_one(project, monkeypatch, tmp_path):
-    (project / "specs/ops.py").write_text("import used\n")
-    monkeypatch.setattr(sys, "path", [*sys.path, str(project / "library")])
-    _, code = packed()
-    assert code.path == (str(project / "library"),)
-    root = lay_out(code.digest, code.archive, tmp_path / "store")
-    assert names_in(Path(f"{root}{project}/library")) == ["used.py"]
 
 
 def test_the_digest_is_of_paths_and_contents_alone(project):

@@ -30,14 +30,6 @@ def fleet(*, allows_skew=False, **changes):
     return found
 
 
-def test_a_worker_isnt_used_before_it_has_told_its_versions():
-    found = fleet()
-    found.update({"a:1": worker("w1"), "c:3": worker("w3")})
-    assert found.able(()) == ["a:1"]
-    found.learn("c:3", told())
-    assert found.able(()) == ["a:1", "c:3"]
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_worker_of_another_version_is_avoided_and_says_why(name):
     found = fleet(**{name: "9.9"})

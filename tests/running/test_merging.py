@@ -99,8 +99,3 @@ def test_what_both_say_is_said_once():
     found = merge({"1": replace(FIRST, **more), "2": altered(SECOND, **more, strict=True)})
     assert (found.baseline, found.notices, found.unchecked) == ((finding,), ("same",), ("this",))
     assert found.policy.strict
-
-
-def test_versions_that_differ_are_all_named():
-    other = replace(SECOND, tensorflow_version="2.16.0")
-    assert merge({"1": FIRST, "2": other}).tensorflow_version == "2.21.0, 2.16.0"

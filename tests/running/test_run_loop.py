@@ -8,14 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gradcheck_cli.results import ZERO_SIZE, CaseError, CaseResult, Status
-from gradcheck_cli.running.run_loop import (
-    Ended,
-    Progressed,
-    Stopper,
-    Waited,
-    failed_case,
-    run_in_workers,
-)
+from gradcheck_cli.running.run_loop import Ended, Progressed, Stopper, Waited, failed_case, run_in_workers
 from gradcheck_cli.spec.load import load_mapping
 from tests.support.flat_results import make_case, make_pair
 
@@ -110,24 +103,6 @@ def test_an_interrupt_never_cuts_a_result_in_two():
     assert report.interrupted
 
 
-def test_workers_are_closed_whatever_happens():
-    def fail():
-        raise RuntimeError("on purpose")
-
-    workers = Scripted(0, fail)
-    with pytest.raises(RuntimeError):
-        run_in_workers(workers, CASES)
-    assert workers.closed == 1
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_a_second_interrupt_does_not_stop_the_closing():
-    workers = Scripted(0, interrupt)
-    workers.close = lambda: (interrupt(), setattr(workers, "closed", 1))
-    assert run_in_workers(workers, CASES).interrupted
-    assert workers.closed == 1
-
-
 def test_a_run_is_stopped_at_a_failure_and_tells_what_is_done():
     stopper = Stopper(lambda result: result.op == "op1", max_failures=1)
     told = []
@@ -137,13 +112,6 @@ def test_a_run_is_stopped_at_a_failure_and_tells_what_is_done():
     assert report.unchecked == ("stopped after 1 failed case: 1 of 4 cases weren't checked",)
     assert workers.closed == 1
     assert not report.interrupted
-
-
-def test_how_far_a_case_is_comes_with_the_case():
-    told = []
-    workers = Scripted((0,), lambda: Progressed(0, 0.25), lambda: Progressed(0, 0.5), 0)
-    run_in_workers(workers, CASES[:1], on_progress=lambda case, share: told.append((case.op, share)))
-    assert told == [("op0", None), ("op0", 0.25), ("op0", 0.5)]
 
 
 class InterruptsAsItIsDestroyed:

@@ -67,15 +67,6 @@ def test_a_slow_forward_does_not_make_it_late(monkeypatch, clock, point, judgeme
     assert 1 < max(calls) < 256
 
 
-def test_a_function_of_six_elements_is_not_wrong_for_one(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    (case,) = load_mapping(
-        {"op": "op", "forward": "search_functions:product_of_six", "inputs": {"x": {"shape": [6]}}}
-    )
-    result = session.run_case(replace(case, wanted=Wanted(search=2.0)))
-    assert (result.status, result.search.found) == (Status.PASSED, None)
-
-
 def test_a_batch_of_one_is_tried_with_the_variables_of_the_case(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     (case,) = load_mapping(

@@ -122,14 +122,6 @@ def test_what_is_no_lock_file(text, message):
     assert message in str(caught.value)
 
 
-def test_no_lock_file():
-    with pytest.raises(UsageError, match=r"No such file or directory\. Write it with --update"):
-        read_lock(Path("gradients.lock"))
-    Path("gradients.lock").write_bytes(b"\xff")
-    with pytest.raises(UsageError, match="isn't UTF-8"):
-        read_lock(Path("gradients.lock"))
-
-
 def test_an_update_leaves_alone_what_has_not_changed():
     noise = replace(BASE, error=3e-13, noise=1e-12, allowed=1.1e-6)
     entries, update = update_pairs(keyed(BASE), keyed(noise), is_gone=lambda _: True)

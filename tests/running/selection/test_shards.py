@@ -2,7 +2,6 @@ import errno
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,11 +34,7 @@ def by_op(history):
     return {one.op: one for one in history.values()}
 
 
-@given(
-    st.lists(st.floats(0, 100) | st.none(), max_size=9),
-    st.integers(1, 12),
-    st.integers(0, 9),
-)
+@given(st.lists(st.floats(0, 100) | st.none(), max_size=9), st.integers(1, 12), st.integers(0, 9))
 def test_the_parts_are_the_whole_and_balanced(seconds, count, cases):
     history = past(*seconds)
     parts = [shard_of(CASES[:cases], index, count, history)[0] for index in range(1, count + 1)]
@@ -92,13 +87,6 @@ def test_a_shard_does_not_change_how_the_next_one_is_cut(tmp_path, a_result):
 def test_a_folder_that_can_not_be_written_is_no_fault(tmp_path, a_result):
     (tmp_path / "file").write_text("")
     write_history(tmp_path / "file" / "cache", Report("0", "2", "3", 0, (a_result(),)))
-
-
-@pytest.mark.parametrize("spec", ["", "a\0b.yaml:1"])
-def test_a_case_of_no_file_has_no_past(tmp_path, a_result, spec):
-    """As in a damaged report that `merge` reads."""
-    write_history(tmp_path, Report("0", "2", "3", 0, (replace(a_result(), spec=spec),)))
-    assert read_history(tmp_path) == {}
 
 
 def test_the_same_name_in_another_file_has_a_past_of_its_own(tmp_path, a_case, a_result):
