@@ -1,4 +1,4 @@
-"""Functions, classes and factories of the kinds that people write, for `drafts.py` and `test_init`."""
+"""Functions, classes and factories of the kinds that people write, for `test_init`."""
 
 from __future__ import annotations
 

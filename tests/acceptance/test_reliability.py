@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 
 from tests.support import processes
-from tests.support.processes import ROOT
 
 pytestmark = [
     pytest.mark.once,
@@ -259,14 +257,7 @@ def test_two_updates_of_one_lock_keep_each_others_pairs(shell, folder):
 
 
 def _run(folder, *arguments):
-    return subprocess.Popen(
-        [sys.executable, "-m", "gradcheck_cli", *arguments],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    return processes.start(sys.executable, "-m", "gradcheck_cli", *arguments, cwd=folder)
 
 
 def _children(pid):

@@ -24,9 +24,9 @@ NUMPY = {
 MATRICES = {"a": {"shape": [8, 6]}, "b": {"shape": [6, 8]}}
 # A forward, its inputs, further keys, and the most calls: what was seen, and a quarter more. At two sample
 # points: the forward, the forward with its gradient, and the latter made afresh. What is called in a loop
-# inside of one op is one call, however many points; a NumPy function is called point by point. Points at which
-# a tanh saturates are judged. Each case is also looked at in up to 256 mixed points, most of them at once: for
-# a NumPy function, and for its gradient, they are the larger part.
+# inside of one op is one call, however many points; a NumPy function is called point by point. Points at
+# which a tanh saturates are judged. Each case is also looked at in up to 256 mixed points, most of them at
+# once: for a NumPy function, and for its gradient, they are the larger part.
 KINDS = {
     "scalar": ("square", {"x": {"shape": []}}, {}, 28),
     "by hand": ("tanh_by_hand", {"x": {"shape": [40]}}, {}, 27),

@@ -2,19 +2,35 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
 
-def run(*command, cwd, timeout=600, **variables):
-    """Run a command that imports the package of this tree; return its exit code and its texts."""
-    return subprocess.run(
+def start(*command, cwd, **variables):
+    """Start a command that imports the package of this tree, and return its process."""
+    return subprocess.Popen(
         [*map(str, command)],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
-        timeout=timeout,
     )
+
+
+def run(*command, cwd, timeout=600, **variables):
+    """Run such a command to its end; return its exit code and its texts."""
+    with start(*command, cwd=cwd, **variables) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def gradcheck(*arguments, cwd, **variables):
+    """Run `gradcheck` with arguments."""
+    return run(sys.executable, "-m", "gradcheck_cli", *arguments, cwd=cwd, **variables)
