@@ -38,21 +38,6 @@ def _forget():
 # --- what no TensorFlow is needed for: exit 2 or 5 ---
 
 
-def test_a_file_that_is_not_there(command, spec):
-    spec(GOOD, name="huber.yaml")
-    done = command("run", "hubr.yaml")
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("hubr.yaml: ")
-    assert "Did you mean 'huber.yaml'?" in done.err
-
-
-def test_a_folder_without_specs(command, tmp_path):
-    (tmp_path / "empty").mkdir()
-    done = command("run", "empty")
-    assert (done.code, done.out) == (5, "")
-    assert done.err == "empty: no specs: looked for *.yaml and *.yml in it and below\n"
-
-
 @pytest.mark.parametrize(
     ("written", "meant"),
     [

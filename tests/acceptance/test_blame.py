@@ -164,15 +164,6 @@ def test_run_adds_it_to_the_diagnosis_of_a_mismatch(tmp_path, monkeypatch, repor
     )
 
 
-@pytest.mark.once  # each op of the planted faults
-def test_run_adds_nothing_where_the_forward_is_one_op(tmp_path, monkeypatch, report):
-    monkeypatch.chdir(FOLDER)
-    done = report("wrong_values.yaml", "--case", "default", tmp=tmp_path)
-    pairs = [pair for case in done.report["cases"] for pair in case["pairs"]]
-    assert any(pair["status"] == "mismatched" for pair in pairs)
-    assert not any(line.startswith("blame:") for pair in pairs for line in pair["diagnosis"])
-
-
 # The trace.
 
 

@@ -281,24 +281,6 @@ def test_a_worker_that_cant_write_is_avoided_and_named(project, tmp_path):
     assert str(tmp_path) not in reason
 
 
-@pytest.mark.filterwarnings("ignore:Mismatched versions")
-def test_a_worker_without_a_package_or_with_another_version_that_joins_late_is_avoided(project, tmp_path):
-    settings = {"options": ("--no-nanny",), "python": [sys.executable, "-S"]}
-    with Cluster(tmp_path / "cluster", workers=0) as cluster:
-        cluster.add_worker(**settings, PYTHONPATH=environment(tmp_path / "lacking", without=("mpmath",)))
-        cluster.wait_for(1)
-        with project.start("run", "importing", "--on", cluster.address, "--format", "json") as process:
-            wait_for_task(process, cluster)
-            cluster.add_worker(**settings, PYTHONPATH=environment(tmp_path / "older", numpy="1.0"))
-            out, err = process.communicate(timeout=300)
-        assert "No module named 'mpmath'" in json.loads(out)["cases"][0]["error"]["message"], err
-        cluster.add_worker()
-        cluster.wait_for(3)
-        code, report = project.report("importing", "--on", cluster.address, "--allow-version-skew")
-        assert (code, statuses(report)) == (0, {"imports": "passed"})
-        assert report["cases"][0]["worker"] in ("w2", "w3")
-
-
 def test_what_only_a_lost_worker_could_run_isnt_checked_and_the_rest_is(project, tmp_path):
     with Cluster(tmp_path / "cluster", workers=1) as cluster:
         owner = cluster.add_worker(options=("--no-nanny", "--resources", "CPU=1"))

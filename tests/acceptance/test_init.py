@@ -382,17 +382,6 @@ def test_op_types(op_type):
     assert found.runs or op_type == "Einsum", found.trouble  # whose equation nobody can guess
 
 
-def test_an_output_without_a_value_is_told():
-    found = draft("Switch")
-    assert not found.runs
-    assert "has no value: it is the side of a Switch that isn't taken" in found.trouble
-
-
-def test_the_command_that_checks_a_draft_can_be_pasted(project):
-    made = run("init", "functions_of_init:log1pexp", "-o", "my own.yaml", folder=project)
-    assert made.stderr.splitlines()[1] == "check it: gradcheck run 'my own.yaml'"
-
-
 def test_from_an_empty_folder_to_a_verdict(project):
     made = run("init", "functions_of_init:log1pexp", folder=project)
     assert (made.returncode, made.stdout) == (0, "")

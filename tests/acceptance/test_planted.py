@@ -37,29 +37,6 @@ def check(tmp_path, monkeypatch, report):
     return run
 
 
-# One of each: `tests/rows/planted.py` runs them all.
-@pytest.mark.parametrize(
-    ("op", "code"),
-    [
-        ("right_gather", 0),
-        ("no_broadcast_sum", 1),
-        ("gradient_raises", 3),
-        ("jump", 3),
-        ("cached_residual", 1),
-    ],
-)
-def test_the_command_says_the_same_of_what_is_planted(check, op, code):
-    (description,) = [one[2] for one in OPS if one[1] == op]
-    word, _, rest = description.partition(" ")
-    done = check(op)
-    assert done.code == code
-    assert {case["status"] for case in done.report["cases"]} == {word}
-    assert "Traceback" not in done.out + done.err
-    if word == "error":
-        assert {case["error"]["kind"] for case in done.report["cases"]} == {rest}
-        assert re.search(rf"ERROR GC3\d\d  {rest}: ", done.out)
-
-
 @pytest.mark.on_change("one_element", "no_conjugate", "nan")
 @pytest.mark.parametrize("name", ASKED)
 def test_the_table_names_pair_and_element(check, name):
@@ -83,14 +60,3 @@ def test_the_table_names_pair_and_element(check, name):
         assert any(element.match(line) for line in lines)
         assert any("analytic" in line for line in lines)
         assert any("numeric" in line for line in lines)
-
-
-def test_the_whole_folder_goes_on_after_what_can_not_be_checked(tmp_path, monkeypatch, report):
-    # broken.yaml holds a fault of every kind; a good spec behind it still runs.
-    monkeypatch.chdir(FOLDER)
-    good = tmp_path / "good.yaml"
-    good.write_text("{op: good, forward: 'tensorflow:tanh', inputs: {x: {shape: [2]}}}")
-    done = report("broken.yaml", good, tmp=tmp_path)
-    assert done.code == 3
-    assert [case["status"] for case in done.report["cases"]][-1] == "passed"
-    assert len(done.report["cases"]) == len([row for row in OPS if row[0] == "broken"]) + 1

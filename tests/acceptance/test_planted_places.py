@@ -60,14 +60,6 @@ def test_a_branch_is_named_with_the_gradients_inside_it(ask):
     assert ask("blame", PLACES["other_branch"])[0] == 0
 
 
-def test_a_loop_is_named_with_the_gradient_inside_it(ask):
-    code, found = ask("blame", PLACES["one_round"])
-    (wrong,) = [op for op in found["paths"][0]["ops"] if op["status"] == "mismatched"]
-    assert code == 1
-    assert "While" in wrong["type"]
-    assert [with_line(inside)[0] for inside in wrong["inside"]] == ["sine_grad"]
-
-
 def test_one_element_of_the_31st_of_fifty(ask):
     code, found = ask("blame", PLACES["one_element_of_the_31st"])
     (path,) = found["paths"]

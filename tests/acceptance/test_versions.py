@@ -54,15 +54,3 @@ def test_what_is_not_covered_is_an_error_that_names_what_was_seen(command):
         "of Tanh must be seen to run in the backward pass, but wasn't; those seen were Identity."
         in (case["error"]["message"])
     )
-
-
-@pytest.mark.usefixtures("specs")
-def test_a_bad_specifier_is_a_fault(command, tmp_path):
-    (tmp_path / "bad.yaml").write_text(
-        "op: bad\nop_type: Tanh\ntensorflow: 2.18\ninputs: {x: {shape: [2]}}\n"
-    )
-    done = command("validate", "bad.yaml")
-    assert done.code == 2
-    assert done.err.startswith(
-        "bad.yaml:3: tensorflow: must be versions of TensorFlow from 2.16 on, such as '>=2.18'"
-    )

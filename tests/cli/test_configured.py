@@ -156,12 +156,6 @@ def test_a_variable_that_is_almost_ours_is_told(project, invoke, monkeypatch):
     )
 
 
-def test_help_needs_no_file_without_faults(project, invoke):
-    project("strickt = true\n[")
-    assert invoke("run", "--help").code == 0
-    assert "can't be read as TOML" in invoke("run").err
-
-
 def test_a_table_that_is_none(tmp_path, invoke, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pyproject.toml").write_text("tool.gradcheck = 3\n")

@@ -46,6 +46,8 @@ def test_no_command_shows_the_help_and_fails(invoke):
         (["run", "--format", "yaml"], "'yaml' is not one of 'table', 'json'"),
         (["run", "--seed", "x"], "'x' is not a valid integer"),
         (["run", "-q", "-v"], "-q and -v exclude each other."),
+        pytest.param(["show", "a.yaml", "--output", "-1"], "whole numbers from 0", marks=pytest.mark.feature),
+        pytest.param(["list", "--status", "x"], "'x' is not one of", marks=pytest.mark.feature),
     ],
 )
 def test_bad_usage_says_what_was_meant(invoke, arguments, wording):
@@ -53,22 +55,6 @@ def test_bad_usage_says_what_was_meant(invoke, arguments, wording):
     assert result.code == 2
     assert wording in result.err
     assert not result.out
-
-
-@pytest.mark.feature
-@pytest.mark.parametrize(
-    ("arguments", "wording"),
-    [
-        (["show", "a.yaml", "--pair", "dy/dx", "--output", "a"], "must be whole numbers from 0, such as 0,0"),
-        (
-            ["show", "a.yaml", "--pair", "dy/dx", "--output", "-1"],
-            "must be whole numbers from 0, such as 0,0",
-        ),
-        (["list", "--status", "unknown"], "'unknown' is not one of"),
-    ],
-)
-def test_bad_usage_of_features_says_what_was_meant(invoke, arguments, wording):
-    test_bad_usage_says_what_was_meant(invoke, arguments, wording)
 
 
 @pytest.mark.parametrize(
@@ -109,32 +95,6 @@ def test_an_interrupt_outside_a_run(invoke, engine):
     engine.load_error = KeyboardInterrupt()
     result = invoke("run", "specs")
     assert (result.code, result.err.strip()) == (130, "interrupted")
-
-
-@pytest.mark.parametrize(
-    "printing", ["m.click.echo('x')", "print('x', flush=True)", "print('x')", "c.print_lines([c.Text('x')])"]
-)
-def test_a_reader_that_leaves_is_no_error_and_no_verdict(printing):
-    # Python's flush at exit would complain too: only a process of its own shows that.
-    script = (
-        "import sys, rich.text\n"
-        "import gradcheck_cli.cli.main as m, gradcheck_cli.cli.console as c\n"
-        "c.Text = rich.text.Text\n"
-        f"m.cli.callback = lambda: {printing}\n"
-        "m.cli.invoke_without_command = True\n"
-        "m.cli.no_args_is_help = False\n"
-        "sys.argv = ['gradcheck']\n"
-        "m.main()"
-    )
-    reader, writer = os.pipe()
-    os.close(reader)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", script], stdout=writer, stderr=subprocess.PIPE, check=False
-        )
-    finally:
-        os.close(writer)
-    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_a_terminal_without_unicode_gets_question_marks(tmp_path):

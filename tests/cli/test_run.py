@@ -9,25 +9,6 @@ from gradcheck_cli.results import CheckResult, Status
 from tests.support.flat_results import altered, make_pair
 
 
-@pytest.mark.parametrize(
-    ("statuses", "code"),
-    [
-        ([Status.PASSED], 0),
-        ([Status.EXPECTED_MISMATCH], 0),
-        ([Status.PASSED, Status.MISMATCHED], 1),
-        ([Status.UNEXPECTED_PASS], 1),
-        ([Status.INCONCLUSIVE], 3),
-        ([Status.ERROR], 3),
-        ([Status.SKIPPED], 3),
-        ([Status.ERROR, Status.MISMATCHED], 1),
-    ],
-)
-def test_the_exit_code_is_the_reports(invoke, engine, a_result, statuses, code):
-    engine.cases *= len(statuses)
-    engine.results = [a_result(f"op{place}", status) for place, status in enumerate(statuses)]
-    assert invoke("run").code == code
-
-
 def test_a_run_prints_tables_and_a_summary(invoke, engine):
     result = invoke("run")
     assert result.err == ""
@@ -118,11 +99,6 @@ def test_colour(invoke, engine, monkeypatch, variables, coloured):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert ("\x1b[" in invoke("run").out) is coloured
-
-
-def test_the_width_is_the_terminals(invoke, engine, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
-    assert len(invoke("run").out.splitlines()[0]) == 100
 
 
 @pytest.mark.feature  # formats for other programs
@@ -223,14 +199,6 @@ def test_what_is_skipped_has_one_line_for_an_op_and_is_not_called_undecided(invo
     end = invoke("run").out.partition("failed:\n")[2].splitlines()
     assert " ".join(end[0].split()) == "GC403 device specs/far.yaml · far · a · check device and 2 more"
     assert end[1].startswith("  `gradcheck explain GC403`")
-
-
-@pytest.mark.feature  # a format for other programs
-def test_concise_names_a_skipped_check_skipped(invoke, engine, a_result):
-    skipped = CheckResult("device", Status.SKIPPED, "TensorFlow finds no GPU:0")
-    engine.results[:] = [altered(a_result("far", Status.SKIPPED), pairs=(), checks=(skipped,))]
-    (line, *_) = invoke("run", "--format", "concise").out.splitlines()
-    assert line.startswith("specs/far.yaml:1: far · check device: skipped GC403 device: TensorFlow")
 
 
 @pytest.mark.feature

@@ -1,5 +1,4 @@
 import json
-import sys
 
 import pytest
 
@@ -21,13 +20,6 @@ def test_a_row_in_the_inputs_shape(invoke, matmul):
     assert (result.code, result.err) == (0, "")
     assert "analytic\n  a[0]  5  7\n  a[1]  0  0\n" in result.out
     assert matmul.asked["label"] == "dc/da"
-
-
-def test_json(invoke, matmul):
-    matmul.during = lambda: sys.stdout.write("printed by a forward\n")
-    result = invoke("show", "a.yaml", "--pair", "dc/da", "--output", "[0, 0]", "--format", "json")
-    assert json.loads(result.out)["numeric"] == [[5.0, 7.0], [0.0, 0.0]]
-    assert result.err == "printed by a forward\n"
 
 
 def test_a_label_that_is_not_there_names_the_pairs(invoke, matmul):

@@ -51,13 +51,6 @@ def of(status, agrees):
 RIGHT, WRONG, UNSURE = of(Status.PASSED, True), of(Status.MISMATCHED, False), of(Status.INCONCLUSIVE, False)  # noqa: FBT003
 
 
-@pytest.mark.parametrize("command", ["trace", "blame"])
-def test_the_seed_of_a_run(invoke, backward, command):
-    backward.blames = (RIGHT,)
-    assert invoke(command, "a.yaml", "--seed", "7").code == 0
-    assert backward.engine.asked["load_seed"] == 7
-
-
 def test_json_stays_json_when_the_forward_prints(invoke, backward):
     backward.during = lambda: sys.stdout.write("printed by a forward\n")
     result = invoke("trace", "a.yaml", "--format", "json")

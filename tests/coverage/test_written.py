@@ -156,12 +156,6 @@ def test_what_is_found(text, expected):
     assert found(text) == expected
 
 
-def test_lines_are_those_of_decorators_and_def():
-    text = "x = 1\n@outer\n@tf.custom_gradient\ndef f(x):\n    return x, g\n"
-    (one,) = find_gradients(ast.parse(text), "pkg.m", "pkg/m.py")
-    assert (one.target, one.line, one.lines) == ("pkg.m:f", 4, {2, 3, 4})
-
-
 def test_lines_are_those_of_the_functions_that_a_decorator_is_given_too():
     text = "def fwd(x): pass\ndef bwd(x): pass\n@lib.custom_gradient(a=fwd, b=partial(bwd))\ndef f(x): pass\n"
     (one,) = find_gradients(ast.parse(text), "m", "m.py")

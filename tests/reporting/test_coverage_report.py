@@ -5,8 +5,7 @@ from pathlib import Path
 from gradcheck_cli.features.coverage.measure import branch_lines, coverage_lines
 from gradcheck_cli.features.exchange.annotations import to_github
 from gradcheck_cli.features.exchange.markdown import to_markdown
-from gradcheck_cli.gate import Branch, CoverageStatus, GradientCoverage, GradientRun, WrittenGradient
-from gradcheck_cli.reporting.exchange.json_report import read_report, to_json
+from gradcheck_cli.gate import Branch, CoverageStatus, GradientCoverage, WrittenGradient
 from gradcheck_cli.reporting.report_text import case_lines
 from gradcheck_cli.reporting.terminal import layout
 from tests.support.flat_results import altered
@@ -72,26 +71,6 @@ def test_lines_name_what_is_not_covered():
     assert layout.plain(coverage_lines(COVERAGE, 110)) == f"{missing}{head}\n"
     too_few = layout.plain(coverage_lines(altered(COVERAGE, fail_under=51), 110))
     assert too_few == f"{missing}{head}, --cov-fail-under 51 isn't reached\n"
-
-
-def test_json_reads_back(report, passed, tmp_path):
-    run = GradientRun("pkg:f", ("pkg.py:4",), ("pkg.py:3",), ("dM1/dM0",))
-    case = altered(
-        passed, branches=(WHERE, ALL), custom_gradients=(run,), chosen_points=1, sides_unknown="why"
-    )
-    whole = altered(
-        report, cases=(case,), coverage=altered(COVERAGE, fail_under=80.0), branch_fail_under=70.0
-    )
-    file = tmp_path / "report.json"
-    file.write_text(to_json(whole))
-    found = read_report(file)
-    assert found.coverage == whole.coverage
-    assert (found.cases[0].seen.branches, found.cases[0].seen.custom_gradients) == (
-        case.seen.branches,
-        (run,),
-    )
-    assert found.cases[0].seen.sides_unknown == "why"
-    assert (found.policy.branch_fail_under, found.exit_code) == (70.0, 3)
 
 
 def test_markdown_and_annotations(report, passed):

@@ -11,7 +11,6 @@ import pytest
 from gradcheck_cli.features.page import page
 from gradcheck_cli.features.page.page import to_html
 from gradcheck_cli.plain_files import read_plain
-from gradcheck_cli.results import CaseError, Status
 from tests.reporting.figures import tanh_figure
 from tests.support.flat_results import altered
 
@@ -92,25 +91,6 @@ def test_each_pair_is_a_row_and_what_is_no_plain_pass_has_its_details(drawn):
     details = tree.all("details")[-1]
     assert f"#{details['id']}" in [attrs.get("href") for attrs in tree.all("a")]
     assert "gradcheck run specs/huber.yaml --case wide --seed 0" in tree.text
-
-
-def test_cases_that_ended_in_an_error_are_rows_and_their_text_stands_once(report):
-    broken = altered(
-        report.cases[0], pairs=(), status=Status.ERROR, checks=(), error=CaseError("import", "no module")
-    )
-    several = [
-        altered(broken, op=f"op_{number}", reproduce=f"gradcheck run --op op_{number}")
-        for number in range(20)
-    ]
-    page = to_html(altered(report, cases=(report.cases[0], *several)), Path())
-    tree = Tree(page)
-    rows = [attrs["data-status"] for attrs in tree.all("tr") if "data-status" in attrs]
-    assert rows.count("error") == 20
-    assert page.count("no module") == 3  # what failed first, and a heading and a text for all 20
-    assert "20 cases: " in tree.text
-    badges = [attrs["class"] for attrs in tree.all("span") if "badge" in attrs.get("class", "")]
-    assert badges.count("badge error") == 22
-    assert tree.text.index("Pairs Filter") < tree.text.index("Errors and checks")
 
 
 def test_it_fetches_nothing(drawn):

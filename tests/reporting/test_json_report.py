@@ -3,15 +3,32 @@
 import json
 
 import jsonschema
-import numpy as np
 import pytest
 
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.features.schema.json_schema import report_schema
-from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Shard, Tolerance
+from gradcheck_cli.gate import (
+    BaselineFinding,
+    Branch,
+    Change,
+    CoverageStatus,
+    Fingerprint,
+    GradientCoverage,
+    GradientRun,
+    Projection,
+    Shard,
+    Tolerance,
+    WrittenGradient,
+)
 from gradcheck_cli.reporting.exchange.json_report import read_report, to_json
-from gradcheck_cli.results import Printed, Status, UndifferentiatedOutput, WorstElement
-from gradcheck_cli.serial import plain
+from gradcheck_cli.results import (
+    Counterexample,
+    Printed,
+    SearchResult,
+    Status,
+    UndifferentiatedOutput,
+    WorstElement,
+)
 from tests.reporting.figures import tanh_figure
 from tests.support.flat_results import altered
 
@@ -54,12 +71,24 @@ def full(report, mismatched):
         not_differentiated=(UndifferentiatedOutput("y.places", "int32"),),
         samples=2,
         reason="why",
+        branches=(Branch("x > 3.5", "ops.py:14", "forward", ("true", "false"), ("false",)),),
+        custom_gradients=(GradientRun("m:f", ("m.py:4",), ("m.py:3",), ("dy/dx",)),),
+        sides_unknown="why",
+        search=SearchResult(3.2, 1024, 17, 3, 4, 0.5, Counterexample((("x", "[4.0]"),), (("x", (1,)),))),
     )
     found = BaselineFinding(
         "a", "default", "float64", "graph", "dy/dx", Change.DRIFTED, "message", "a.yaml:1"
     )
     shard = Shard(1, 2, (("a", "b", "float64"),))
-    more = {"baseline": (found,), "unchecked": ("x",), "strict": True, "notices": ("n",)}
+    written_one = WrittenGradient("m:f", "custom_gradient", "m.py", 4, CoverageStatus.MISSING, (), "no case")
+    coverage = GradientCoverage(("m",), (written_one,), 80.0)
+    more = {
+        "baseline": (found,),
+        "unchecked": ("x",),
+        "strict": True,
+        "notices": ("n",),
+        "coverage": coverage,
+    }
     return altered(report, cases=(case, *report.cases), shard=shard, **more)
 
 
@@ -94,21 +123,6 @@ def test_the_contracts_fields_and_values_are_there(report, full):
     assert to_json(full).endswith("}\n")
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (1.5, 1.5),
-        (3, 3),
-        (float("-inf"), "-inf"),
-        (complex(float("nan"), float("-inf")), ["nan", "-inf"]),
-        (np.float64(0.1), 0.1),
-        (np.complex128(1j), [0.0, 1.0]),
-    ],
-)
-def test_numbers(value, expected):
-    assert plain(value) == expected
-
-
 def test_what_is_written_is_valid_and_every_field_of_it_is_in_the_schema(full):
     schema, content = report_schema(), written(full)
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -135,6 +149,8 @@ def test_what_is_read_is_what_was_written(full, tmp_path):
     assert to_json(again) == to_json(full)
     assert again.cases[0].pairs[0].fingerprint == full.cases[0].pairs[0].fingerprint
     assert again.cases[0].pairs[0].figure == full.cases[0].pairs[0].figure
+    assert again.cases[0].seen == full.cases[0].seen
+    assert (again.cases[0].search, again.coverage) == (full.cases[0].search, full.coverage)
     assert (again.shard, again.baseline, again.exit_code) == (full.shard, full.baseline, full.exit_code)
 
 

@@ -68,10 +68,6 @@ def test_names_of_the_users_move_no_cursor():
     assert "\x1b" not in text(ill, 40)
 
 
-def test_where_there_is_no_op():
-    assert "  no op on the path\n" in text(a_pass(gradients=(None,)))
-
-
 def test_json_holds_what_is_not_finite_as_words_and_complex_numbers_as_pairs():
     ill = OpPass(OpPlace("a", "Op"), ((0, np.array([np.inf, -np.inf])),), ((0, np.array([np.nan, 1 + 2j])),))
     content = json.loads(trace_json(CASE, [a_pass(ill)]))

@@ -3,7 +3,6 @@
 import dataclasses
 import inspect
 import sys
-import unittest
 from types import ModuleType
 from typing import NamedTuple
 
@@ -164,22 +163,6 @@ def test_a_wrong_gradient_fails_a_test_with_its_table():
     assert "the gradient is 1.01 times the derivative" in text
     assert text.endswith("`gradcheck explain GC101` says what that means, and what to do")
     assert "reproduce" not in text
-
-
-def test_it_works_in_a_test_case_of_tensorflow_and_in_graphs():
-    class Gradients(tf.test.TestCase):
-        def test_right(self):
-            with tf.Graph().as_default(), self.subTest("in a graph"):
-                assert_gradients(softplus, X)
-
-        def test_wrong(self):
-            assert_gradients(wrong, X)
-
-    result = unittest.TestResult()
-    unittest.defaultTestLoader.loadTestsFromTestCase(Gradients)(result)
-    ((test, text),) = result.failures
-    assert (test.id().rpartition(".")[2], result.errors) == ("test_wrong", [])
-    assert "assert_gradients(wrong, X)\nAssertionError: <gradcheck report: 1 mismatched" in text
 
 
 def test_what_cannot_be_decided_fails_too_and_names_the_way_to_say_more():

@@ -83,15 +83,6 @@ def test_the_digest_is_of_paths_and_contents_alone(project):
     assert len({first.digest, changed.digest, renamed.digest}) == 3
 
 
-@pytest.mark.usefixtures("project")
-def test_a_folder_that_is_there_already_stays_as_it_is(tmp_path):
-    _, code = packed()
-    root = lay_out(code.digest, code.archive, tmp_path / "store")
-    (root / "mark").touch()
-    assert lay_out(code.digest, b"never looked at", tmp_path / "store") == root
-    assert [path.name for path in (tmp_path / "store").iterdir()] == [code.digest]
-
-
 def test_a_folder_that_is_too_large_is_a_fault_that_names_it(project, monkeypatch):
     monkeypatch.setattr(dask_task, "LIMIT", 1000)
     (project / "specs/large.bin").write_bytes(b"0" * 2000)

@@ -67,15 +67,3 @@ def test_a_worker_that_has_failed_is_avoided_for_the_rest_of_the_run():
     )
     found.update({})
     assert found.why_nobody(()) == "no worker is left"
-
-
-def test_a_worker_that_cant_be_reached_is_avoided_for_that():
-    found = Fleet()
-    assert not found.is_known
-    found.update({"a:1": worker("w1"), "b:2": worker("w2")})
-    found.learn("a:1", told())
-    assert not found.is_known
-    found.learn("b:2", OSError("timed out"))
-    assert found.is_known
-    assert found.able(()) == ["a:1"]
-    assert found.avoided == {"w2 on h": "it can't be asked for its versions: timed out"}

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from gradcheck_cli.results import ZERO_SIZE, CaseError, CaseResult, Status
+from gradcheck_cli.results import CaseError, CaseResult
 from gradcheck_cli.running.run_loop import Ended, Progressed, Stopper, Waited, failed_case, run_in_workers
 from gradcheck_cli.spec.load import load_mapping
-from tests.support.flat_results import make_case, make_pair
 
 (CASE,) = load_mapping({"op": "op", "forward": "m:f", "inputs": {"x": {"shape": [2]}}})
 CASES = [replace(CASE, op=f"op{number}") for number in range(4)]
@@ -131,42 +130,3 @@ def test_an_interrupt_that_comes_in_a_destructor_is_not_lost(monkeypatch):
     assert lost == [KeyboardInterrupt]  # Python tells of it, and goes on
     assert report.interrupted
     assert told == ["op0"]
-
-
-def result_of(name, elements):
-    pair = make_pair("dy/dx", "y", "x", Status.PASSED, elements=elements, note="" if elements else ZERO_SIZE)
-    return make_case("op", name, CASE.spec, status=Status.PASSED, pairs=(pair,))
-
-
-@pytest.mark.parametrize(
-    ("script", "is_shard", "told"),
-    [
-        ((result_of("a", 0), result_of("b", 4)), False, ["2 a passed", "2 b passed"]),
-        ((result_of("b", 4), result_of("a", 0)), False, ["2 a passed", "2 b passed"]),
-        ((result_of("a", 0), result_of("b", 0)), False, ["2 a inconclusive", "2 b inconclusive"]),
-        ((result_of("a", 4), result_of("b", 0)), False, ["1 a passed", "2 b passed"]),
-        ((result_of("a", 0), interrupt, result_of("b", 4)), False, ["2 a inconclusive"]),
-        ((result_of("a", 0), result_of("b", 0)), True, ["2 a passed", "2 b passed"]),  # `merge` judges them
-    ],
-)
-def test_a_case_with_a_pair_without_elements_is_told_when_the_ops_other_cases_are_known(
-    script, is_shard, told
-):
-    ended, heard = [], []
-    cases = [replace(CASE, name="a"), replace(CASE, name="b")]
-
-    def steps():
-        for step in script:
-            yield lambda: ended.append(1)
-            yield step
-
-    report = run_in_workers(
-        Scripted(*steps()),
-        cases,
-        on_case=lambda case: heard.append(f"{len(ended)} {case.case} {case.status}"),
-        is_shard=is_shard,
-    )
-    assert heard == told
-    assert report.exit_code == (
-        130 if report.interrupted else 3 if any("inconclusive" in text for text in told) else 0
-    )

@@ -84,11 +84,6 @@ def test_a_shard_does_not_change_how_the_next_one_is_cut(tmp_path, a_result):
     assert (known["b"].failed, known["b"].duration_s) == (False, None)
 
 
-def test_a_folder_that_can_not_be_written_is_no_fault(tmp_path, a_result):
-    (tmp_path / "file").write_text("")
-    write_history(tmp_path / "file" / "cache", Report("0", "2", "3", 0, (a_result(),)))
-
-
 def test_the_same_name_in_another_file_has_a_past_of_its_own(tmp_path, a_case, a_result):
     """Two runs, each of one file: in neither of them does the other file's op tell the names apart."""
     one, other = (replace(a_case("norm"), origin=Origin(f"{folder}/norm.yaml")) for folder in "ab")
