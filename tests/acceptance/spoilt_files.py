@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 import io
 import json
 import os
@@ -48,7 +49,7 @@ from gradcheck_cli.tensorflow_backend import startup
 from tests.support.flat_results import make_case, make_pair
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 CODES = {0, 1, 2, 3, 5, 130, 141}
 SPEC = "{op: square, forward: 'tensorflow:square', inputs: {x: {shape: [2]}}}"
@@ -106,40 +107,47 @@ def spoil(text: str, chance: random.Random) -> bytes:
         with contextlib.suppress(ValueError):
             content = json.loads(text)
             for _ in range(chance.randint(1, 3)):
-                _change(content, chance)
+                change(content, chance, ODD)
             return json.dumps(content).encode("utf-8", "surrogatepass")
-    content = bytearray(text.encode())
+    return spoil_bytes(text.encode(), chance, MARKS)
+
+
+def spoil_bytes(text: bytes, chance: random.Random, pieces: Sequence[bytes]) -> bytes:
+    """Return bytes spoilt in one to four places, perhaps by these pieces."""
+    content = bytearray(text)
     for _ in range(chance.randint(1, 4)):
-        place, length = chance.randrange(len(content) + 1), chance.randint(1, 40)
+        place, length = chance.randrange(len(content) + 1), chance.choice((1, 2, 5, 40))
         what = chance.randrange(5)
         if what == 0:
-            del content[place:]
+            del content[place : chance.choice((None, place + length))]
         elif what == 1:
-            del content[place : place + length]
+            content[place : place + length] = chance.choice(pieces)
         elif what == 2:
             content[place:place] = bytes(chance.randrange(256) for _ in range(length))
         elif what == 3:
             content[place:place] = content[place : place + length] * chance.randint(1, 30)
         else:
-            content[place:place] = chance.choice(MARKS)
+            content[place:place] = chance.choice(pieces)
     return bytes(content)
 
 
-def _change(content: Any, chance: random.Random) -> None:
-    """Change one value, at any depth."""
+def change(content: Any, chance: random.Random, values: Sequence[object], keys: Sequence[str] = ()) -> None:
+    """Change one value at any depth: leave it out, put another in its place, or give it another key."""
     here = content
     while True:
-        keys = list(here) if isinstance(here, dict) else list(range(len(here)))
-        if not keys:
+        places = list(here) if isinstance(here, dict) else list(range(len(here)))
+        if not places:
             return
-        key = chance.choice(keys)
-        if isinstance(here[key], dict | list) and here[key] and chance.random() < 0.85:
-            here = here[key]
+        place = chance.choice(places)
+        if isinstance(here[place], dict | list) and here[place] and chance.random() < 0.85:
+            here = here[place]
             continue
         if chance.random() < 0.25:
-            del here[key]
+            del here[place]
+        elif keys and isinstance(here, dict) and chance.random() < 0.3:
+            here[chance.choice(keys)] = here.pop(place)
         else:
-            here[key] = chance.choice(ODD)
+            here[place] = copy.deepcopy(chance.choice(values))
         return
 
 

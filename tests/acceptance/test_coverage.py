@@ -1,9 +1,10 @@
 """`gradcheck run --cov`: a gradient without a spec is named, counted, and fails the gate if it is to."""
 
 import json
-import subprocess
 
 import pytest
+
+from tests.support.processes import git
 
 pytestmark = pytest.mark.once
 
@@ -178,15 +179,10 @@ def test_every_gradient_has_its_word(project, process):
 
 
 def test_a_new_gradient_in_a_changed_file_fails(project, command):
-    def git(*arguments):
-        given = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org", *arguments]
-        subprocess.run(given, cwd=project, check=True, capture_output=True)
-
     (project / "pyproject.toml").write_text("[tool.gradcheck]\ncov = 'pkg'\ncov-fail-under = 100\n")
     (project / ".gitignore").write_text(".gradcheck_cache/\n__pycache__/\n")
-    git("init", "-q")
-    git("add", "-A")
-    git("commit", "-qm", "start")
+    for line in ("init -q", "add -A", "commit -qm start"):
+        git(project, *line.split())
     done = command("run", "--changed")
     assert (done.code, "there are none" in done.out) == (0, True)
     new = "\n\n@tf.custom_gradient\ndef new(x):\n    return x, lambda dy: dy\n"

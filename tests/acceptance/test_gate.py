@@ -4,7 +4,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import time
 from types import SimpleNamespace
@@ -12,7 +11,8 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from tests.support.processes import ROOT
+from tests.support import processes
+from tests.support.processes import ROOT, git
 
 pytestmark = pytest.mark.once
 
@@ -78,20 +78,13 @@ def main_branch(tmp_path_factory):
     for name, text in {**FILES, ".github/workflows/gradients.yml": workflow()}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
-    command = [sys.executable, "-m", "gradcheck_cli", "run", "-j", "1", "--update-baseline", "gradients.lock"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+    done = processes.gradcheck("run", "-j", "1", "--update-baseline", "gradients.lock", cwd=folder)
     assert (done.returncode, done.stderr) == (0, "gradients.lock: 2 new\n")
     git(folder, "init", "-q", "-b", "main")
     (folder / ".gitignore").write_text(".gradcheck_cache/\n__pycache__/\n", encoding="utf-8")
     git(folder, "add", "-A")
     git(folder, "commit", "-q", "-m", "start")
     return folder
-
-
-def git(folder, *arguments):
-    command = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
-    done = subprocess.run([*command, *arguments], cwd=folder, check=True, capture_output=True, text=True)
-    return done.stdout
 
 
 @pytest.fixture

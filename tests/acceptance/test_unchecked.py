@@ -3,7 +3,6 @@
 docs/ci.md has the same table.
 """
 
-import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.support import processes
+from tests.support.processes import git
 
 CODE = """
 import tensorflow as tf
@@ -121,13 +121,10 @@ def repository(tmp_path_factory):
     (folder / "ops.py").write_text(CODE)
     for way in WAYS:
         (folder / f"{way.name}.yaml").write_text(f"{{op: {way.name}, forward: 'ops:f', {X}}}\n")
-    command = [sys.executable, "-m", "gradcheck_cli", "run", "-q", "--update-baseline", "a.lock", "."]
-    done = processes.run(*command, cwd=folder)
+    done = processes.gradcheck("run", "-q", "--update-baseline", "a.lock", ".", cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
-    who = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
-    for words in (["init", "-q"], ["add", "-A"], [*who, "commit", "-q", "-m", "sound"]):
-        command = ["git", *words]
-        subprocess.run(command, cwd=folder, check=True)
+    for line in ("init -q", "add -A", "commit -q -m sound"):
+        git(folder, *line.split())
     for way in WAYS:
         (folder / f"{way.name}.yaml").write_text(spec_of(way))
     return folder

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 import uuid
@@ -13,6 +12,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
+from tests.support.processes import start as start_process
 
 pytestmark = pytest.mark.once
 
@@ -45,22 +46,15 @@ def project(tmp_path):
     (tmp_path / "tmp").mkdir()
     marker = f"GRADCHECK_TEST={uuid.uuid4()}"
     name, _, value = marker.partition("=")
-    environment = {**os.environ, name: value, "TMPDIR": str(tmp_path / "tmp"), "PYTHONPATH": str(PACKAGE)}
+    environment = {name: value, "TMPDIR": str(tmp_path / "tmp")}
 
     def write(**documents):
         for number, (stem, text) in enumerate(documents.items()):
             (specs / f"{number:02}_{stem}.yaml").write_text(text)
 
     def start(*arguments, **variables):
-        return subprocess.Popen(
-            [sys.executable, "-m", "gradcheck_cli", "run", *arguments],
-            cwd=tmp_path,
-            env={**environment, **variables},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        command = ["setsid", sys.executable, "-m", "gradcheck_cli", "run", *arguments]
+        return start_process(*command, cwd=tmp_path, **{**environment, **variables})
 
     def run(*arguments, **variables):
         with start(*arguments, **variables) as process:

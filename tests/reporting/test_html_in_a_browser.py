@@ -149,15 +149,3 @@ def test_no_column_of_numbers_is_outside_of_its_box(page, size, media):
     assert opened.evaluate("document.documentElement.scrollWidth") == size["width"]
     badge = opened.locator("#table .badge.mismatched").first.bounding_box()
     assert 0 <= badge["x"] < badge["x"] + badge["width"] < size["width"] / 2
-
-
-def test_paper_has_all_columns_and_the_content_of_closed_details_in_dark_ink(page):
-    opened = page(PAPER, color_scheme="dark")
-    closed = "details:not([open]) > :last-child"
-    assert not opened.locator(closed).first.is_visible()
-    opened.emulate_media(media="print")
-    assert opened.locator(closed).count() > 2
-    assert all(one.bounding_box()["height"] > 0 for one in opened.locator(closed).all())
-    assert opened.locator("#table thead th:visible").count() == opened.locator("#table thead th").count()
-    assert not opened.locator(".filter").is_visible()
-    assert opened.evaluate("getComputedStyle(document.body).color") == "rgb(26, 29, 33)"

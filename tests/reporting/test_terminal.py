@@ -118,13 +118,6 @@ def test_names_are_not_markup(passed):
     assert ":smile: [link=http://x]y[/link]" in text
 
 
-def test_wide_characters_keep_columns_aligned(passed):
-    pairs = (altered(passed.pairs[0], label="d出力/d入力"), passed.pairs[1])
-    lines = text_of(altered(passed, pairs=pairs)).splitlines()
-    ends = {layout.cells(line[: line.index("pass")]) for line in lines[2:4]}
-    assert len(ends) == 1
-
-
 def test_the_summary_is_green_only_for_exit_code_zero(passed):
     report = Report("0", "2", "3", 0, (passed,))
     assert "green" in str(summary_lines(report)[0].style)

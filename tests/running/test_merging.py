@@ -47,15 +47,6 @@ def test_shards_in_which_all_is_ignored_are_not_green():
     )
 
 
-def test_reports_of_two_files_that_have_an_op_of_one_name():
-    """Each run had one of them, so its name was enough there; in the whole, the file tells them apart."""
-    one = a_result("norm")
-    found = merge({name: a_report(replace(one, spec=f"{name}.yaml:1")) for name in ("p", "q")})
-    assert [case.key[0] for case in found.cases] == ["p.yaml::norm", "q.yaml::norm"]
-    with pytest.raises(UsageError, match=r"^p and q both hold norm, case default, float64: "):
-        merge({name: a_report(one) for name in ("p", "q")})
-
-
 def test_missing_shards_are_named_together_however_many_a_damaged_report_says_there_are():
     plan = (("a", "default", "float64"),)
     shard = replace(a_report(a_result("a")), shard=Shard(2, 2**40, plan))

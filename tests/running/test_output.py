@@ -35,19 +35,10 @@ def test_more_than_is_shown_is_said_to_be_so(output):
 
 def test_each_case_and_mode_has_a_file_of_its_own_which_later_runs_use_again(output, tmp_path):
     folder = OutputFolder(tmp_path)
-    cases = [
-        SimpleNamespace(mode_key=(op, name, "float64", mode), mode=mode)
-        for op, name, mode in (
-            ("a/b", "default", "graph"),
-            ("a_b", "default", "graph"),
-            ("A_B", "default", "graph"),
-            ("a/b", "default", "eager"),
-            ("a", "b.c", "graph"),
-            ("a.b", "c", "graph"),
-            ("ñ" * 400, "c", "graph"),
-            ("ñ" * 401, "c", "graph"),
-        )
-    ]
+    keys = [("a/b", "default", "graph"), ("a_b", "default", "graph"), ("A_B", "default", "graph")]
+    keys += [("a/b", "default", "eager"), ("a", "b.c", "graph"), ("a.b", "c", "graph")]
+    keys += [("ñ" * 400, "c", "graph"), ("ñ" * 401, "c", "graph")]
+    cases = [SimpleNamespace(mode_key=(op, name, "float64", mode), mode=mode) for op, name, mode in keys]
     for _ in range(2):
         for case in cases:
             os.write(output.fileno(), case.mode_key[0].encode())

@@ -1,7 +1,6 @@
 """Which cases a change may touch once they have run: all ways in which code, data and specs hang together."""
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from gradcheck_cli.running.files_read import Contents
 from gradcheck_cli.running.selection import read_history
 from gradcheck_cli.spec.case import in_each_mode
 from gradcheck_cli.spec.load import load_cases
+from tests.support.processes import git
 
 F = "def f(x):\n    return x\n"
 ITERATED = f"""
@@ -94,13 +94,6 @@ FILES = {
 }
 ALL = {*WAYS, "raw"}
 CACHE = Path(".gradcheck_cache")
-
-
-def git(folder, *arguments):
-    who = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
-    command = ["git", *who, *arguments]
-    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
 
 
 def commit(folder, message):
