@@ -72,6 +72,21 @@ def test_a_numpy_function_gets_a_gradient(wrap):
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "tf.function"])
+def test_two_of_one_name_keep_their_own_gradients_and_their_shapes(wrap):
+    def both(x):
+        twice = lambda op, u: 2 * op.inputs[0] * u  # noqa: E731 (one line)
+        first = gradcheck_cli.py_func(np.square, [x], tf.float64, twice, name="same")
+        second = gradcheck_cli.py_func(np.square, [x], tf.float64, lambda _, u: 100 * u, name="same")
+        told = cube(x, shapes=[2])  # beside a ufunc's, which is known
+        assert first.shape == told.shape == [2]
+        return first + second + 0 * told
+
+    np.testing.assert_array_equal(slope_of(wrap(both), np.array([3.0, 1.0]))[1], [106, 102])
+    with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
+        wrap(lambda x: cube(x, shapes=[7]))(tf.zeros([2], tf.float64))
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "tf.function"])
 def test_several_inputs_and_outputs(wrap):
     def sum_and_product(a):
         s, p = gradcheck_cli.py_func(

@@ -169,6 +169,16 @@ def test_a_pair_that_opening_the_case_had_not_shown_is_judged_with_the_case(proj
     assert "dy1/dx" in result.stdout.str()
 
 
+def test_configured_specs_are_collected_unless_the_command_line_says_what(project):
+    settings = "[tool.gradcheck]\nspecs = 'gradients'\n[tool.pytest.ini_options]\ntestpaths = 'tests'\n"
+    project.makepyprojecttoml(settings)
+    text = "op: sine\nforward: tensorflow:sin\ninputs: {x: {shape: [2]}}\n"
+    (project.mkdir("gradients") / "sine.yaml").write_text(text)
+    (project.mkdir("tests") / "test_one.py").write_text(PLAIN)
+    project.runpytest_subprocess("--gradcheck").assert_outcomes(passed=3)
+    project.runpytest_subprocess("--gradcheck", "tests").assert_outcomes(passed=1)
+
+
 def test_a_library_of_a_repository_has_its_own_specs(project):
     for name in ("a", "b"):
         folder = project.mkdir(name)

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from gradcheck_cli.results import CaseError, CaseResult
+from gradcheck_cli.results import ZERO_SIZE, CaseError, CaseResult, Status
 from gradcheck_cli.running.run_loop import Ended, Progressed, Stopper, Waited, failed_case, run_in_workers
 from gradcheck_cli.spec.load import load_mapping
+from tests.support.flat_results import make_case, make_pair
 
 (CASE,) = load_mapping({"op": "op", "forward": "m:f", "inputs": {"x": {"shape": [2]}}})
 CASES = [replace(CASE, op=f"op{number}") for number in range(4)]
@@ -130,3 +131,19 @@ def test_an_interrupt_that_comes_in_a_destructor_is_not_lost(monkeypatch):
     assert lost == [KeyboardInterrupt]  # Python tells of it, and goes on
     assert report.interrupted
     assert told == ["op0"]
+
+
+@pytest.mark.parametrize("is_shard", [False, True])  # of shards `merge` judges the pairs
+@pytest.mark.parametrize("elements", [(0, 4), (4, 0), (0, 0)])
+def test_a_pair_without_elements_waits_for_the_ops_other_cases(elements, is_shard):
+    def result_of(name, count):
+        note = "" if count else ZERO_SIZE
+        pair = make_pair("dy/dx", "y", "x", Status.PASSED, elements=count, note=note)
+        return make_case("op", name, CASE.spec, status=Status.PASSED, pairs=(pair,))
+
+    results = [result_of(name, count) for name, count in zip("ab", elements, strict=True)]
+    cases, told = [replace(CASE, name=name) for name in "ab"], []
+    report = run_in_workers(Scripted(*results), cases, on_case=told.append, is_shard=is_shard)
+    is_fine = any(elements) or is_shard
+    assert [case.status for case in told] == [Status.PASSED if is_fine else Status.INCONCLUSIVE] * 2
+    assert report.exit_code == (0 if is_fine else 3)
