@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 
 import keras
 import numpy as np
@@ -142,6 +143,24 @@ def summed(tensors: list[tf.Tensor]):
 def variadic(*tensors):
     """Any number of tensors."""
     return tf.stack([tf.sin(tensor) for tensor in tensors])
+
+
+def counted(x, how_often: int, name: str):
+    """Numbers and texts of Python's."""
+    assert name == "name"
+    return x**how_often
+
+
+class Reduction(enum.Enum):
+    """What no spec can hold."""
+
+    SUM = 1
+
+
+def reduced(x, reduction=Reduction.SUM):
+    """A default that is no tensor, and no function."""
+    assert reduction is Reduction.SUM
+    return tf.reduce_sum(x * x)
 
 
 def attention(q, k, v):

@@ -39,19 +39,14 @@ class Terminal:
 
     def __init__(self, command, folder):
         self.master, theirs = pty.openpty()
-        environment = {
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "HOME": str(folder),
-            "TERM": "dumb",
-            "PS1": "$ ",
-        }
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self.process = subprocess.Popen(
             command,
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
             cwd=folder,
-            env=environment,
+            env={"PATH": path, "HOME": str(folder), "TERM": "dumb", "PS1": "$ "},
             start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 (its own terminal)
         )

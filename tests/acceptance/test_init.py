@@ -31,6 +31,9 @@ def huber(p, t, delta=1.0):
     e = p - t
     return tf.where(tf.abs(e) <= delta, 0.5 * e**2, delta * (tf.abs(e) - 0.5 * delta))
 
+def two(a, b):
+    return tf.matmul(a, b), tf.reduce_sum(a)
+
 def cube(x):
     return np.power(x, 3)
 
@@ -62,6 +65,19 @@ def with_beta(x, beta=1.0):
 def matvec(a, x):
     y = tf.linalg.matvec(a, x)
     return y, lambda u: (u[:, None] * x[None], tf.linalg.matvec(a, u, transpose_a=True))
+
+def norm_of_quaternion(q):
+    w, x, y, z = tf.unstack(q)
+    return w * w + x * x + y * y + z * z
+
+@tf.custom_gradient
+def leaky(x):  # in float64 its forward runs, and its gradient's 1.0 is of float32
+    return tf.maximum(x, 0.1 * x), lambda u: u * tf.where(x > 0, 1.0, tf.constant(0.1, x.dtype))
+
+class Propagate(tf.keras.layers.Layer):
+    def call(self, inputs):
+        x, adjacency = inputs
+        return adjacency @ tf.sin(x)
 
 @tf.custom_gradient
 def square_only(a):
@@ -142,6 +158,10 @@ def drafted(project, monkeypatch):
     ("name", "expected"),
     [
         ("log1pexp", {"inputs": {"x": {"shape": [3]}}}),
+        ("two", {"outputs": ["y0", "y1"], "inputs": {"a": {"shape": [2, 3]}, "b": {"shape": [3, 2]}}}),
+        ("norm_of_quaternion", {"inputs": {"q": {"shape": [4]}}}),
+        ("leaky", {"inputs": {"x": {"shape": [3], "dtype": "float32"}}}),
+        ("Propagate", {"inputs": {"inputs": [{"shape": [2, 2]}, {"shape": [2, 2]}]}}),
         ("cube", {"gradient": "functions_of_init:cube_grad", "binding": "py_func"}),
         ("signed", {"inputs": {"x": {"shape": [2, 3]}}}),
         ("with_beta", {"attrs": None, "inputs": {"x": {"shape": [3]}, "beta": {"value": 1.0}}}),
@@ -172,6 +192,8 @@ WRITTEN = {
     "by_key": {"inputs": {"features": {"dict": {"left": {"shape": [3]}, "right": {"shape": [3]}}}}},
     "summed": {"inputs": {"tensors": [{"shape": [3]}, {"shape": [3]}]}},
     "variadic": {"inputs": {"tensors0": {"shape": [3]}, "tensors1": {"shape": [3]}}},
+    "counted": {"attrs": {"how_often": 2, "name": "name"}},
+    "reduced": {"attrs": None, "inputs": {"x": {"shape": [3]}}},
     "attention": {"attrs": None},
     "log_determinant": {"inputs": {"a": {"shape": [3, 3], "spd": True, "symmetric": True}}},
     "power": {"inputs": {"z": {"shape": [3], "dtype": "complex128"}}},

@@ -123,22 +123,13 @@ def test_planted_faults(command, spec, monkeypatch):
     monkeypatch.chdir(spec.parent)
     cases = hold(command, spec)
     found = {case.op: str(case.status) for case in cases}
-    assert found == {
-        "conjugated": "mismatched",
-        "lossy": "mismatched",
-        "only_at_another_draw": "mismatched",
-        "weighted": "mismatched",
-        "of_wrong_shape": "mismatched",
-        "deaf": "mismatched",
-        "unclipped": "mismatched",
-        "tie": "passed",
-        "kink": "passed",
-        "right": "passed",
-        "flat": found["flat"],
-        "cut_off": found["cut_off"],
-        "skipped": "skipped",
-        "meant": "expected_mismatch",
-    }
+    right = {op for op, status in found.items() if status == "passed"}
+    wrong = {op for op, status in found.items() if status == "mismatched"}
+    assert right >= {"tie", "kink", "right"}
+    assert wrong == {
+        "conjugated", "lossy", "only_at_another_draw", "weighted", "of_wrong_shape", "deaf", "unclipped"
+    }  # fmt: skip
+    assert (found["skipped"], found["meant"]) == ("skipped", "expected_mismatch")
     assert found["cut_off"] in FAILS
 
 

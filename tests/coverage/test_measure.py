@@ -19,19 +19,8 @@ def package(*finds, unreadable=()):
 
 def case(run, *pairs, name="default", reason=""):
     found = tuple(make_pair(label, "y", "x", status, connected=on) for label, status, on in pairs)
-    return make_case(
-        "op",
-        name,
-        "a:1",
-        "graph",
-        "float64",
-        Status.PASSED,
-        0.1,
-        "",
-        reason=reason,
-        pairs=found,
-        custom_gradients=(run,),
-    )
+    more = {"reason": reason, "pairs": found, "custom_gradients": (run,)}
+    return make_case("op", name, "a:1", status=Status.PASSED, duration_s=0.1, **more)
 
 
 def ran(*pairs, places=("m.py:3",), makers=(), function="m:f"):
@@ -81,6 +70,8 @@ def test_what_becomes_of_a_gradient(cases, expected):
 @pytest.mark.parametrize("name", ["m:g", "Mine", "m"])
 def test_an_excuse_names_the_function_or_what_is_registered_or_the_module(name):
     assert status(finds=(G,), excuses={name: "gpu: needs one"}) == {"m:g": ("excused", "gpu: needs one")}
+    covered = status(case(ran("dy/dx", places=("m.py:8",)), PASSED), finds=(G,), excuses={name: "other"})
+    assert covered["m:g"][0] == "covered"
 
 
 def test_what_the_text_does_not_show_is_found_as_it_is_made():

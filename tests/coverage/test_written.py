@@ -35,6 +35,19 @@ CASES = {
         """,
         [("custom_gradient", "f", ""), ("custom_gradient", "g", ""), ("custom_gradient", "h", "")],
     ),
+    "another name for it, and a partial": (
+        """
+        from tensorflow import custom_gradient as cg
+        vjp = tf.custom_gradient
+        @cg
+        def f(x): return x, g
+        @vjp
+        def h(x): return x, g
+        @functools.partial(tfp.custom_gradient, vjp_fwd=a, vjp_bwd=b)
+        def k(x): return x
+        """,
+        [("custom_gradient", "f", ""), ("custom_gradient", "h", ""), ("custom_gradient", "k", "")],
+    ),
     "in a factory, a method and a class": (
         """
         def make(k):

@@ -61,6 +61,7 @@ SHOWN = [
     (Status.PASSED, {}, "1.9e-05  pass\n"),
     (Status.PASSED, {"kinks": 2}, "pass  2 kinks\n"),
     (Status.PASSED, PROBED, "pass\n    miss probability 1.0e-03 for 1 % in one element\n"),
+    (Status.PASSED, {"elements": 0, "note": "zero-size"}, "  -  pass  zero-size\n"),
     (Status.EXPECTED_MISMATCH, {}, "  expected mismatch GC101\n"),
     (Status.UNEXPECTED_PASS, {}, "UNEXPECTED PASS"),
     (Status.INCONCLUSIVE, {"undecided": "jump"}, "  INCONCLUSIVE GC211\n"),

@@ -13,8 +13,8 @@ from gradcheck_cli.features.blame.path_blame import Blame, OpVerdict
 from gradcheck_cli.hooks import OpenCase
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import start_tensorflow
-from gradcheck_cli.spec.case import Case, CodeUnderTest, FunctionRef, Origin
-from tests.support.flat_results import make_pair
+from gradcheck_cli.spec.case import Case, CodeUnderTest, FunctionRef, Origin, Reference
+from tests.support.flat_results import altered, make_pair
 
 start_tensorflow()
 CASE = Case(
@@ -55,6 +55,15 @@ def lines(findings, case=CASE, spent=0.0):
     opener = SimpleNamespace(**{**vars(OPENER), "case": case})
     explain_mismatches(OpenCase(opener, [0], findings, spent, evaluated=0))
     return [pair.cause.diagnosis for pair in findings.pairs]
+
+
+def test_what_is_not_wrong_is_one_op_or_has_a_reference_is_not_looked_at(found):
+    for status in (Status.PASSED, Status.INCONCLUSIVE, Status.EXPECTED_MISMATCH):
+        assert lines(pairs(1, status)) == [()]
+    reference = Reference(FunctionRef("a:c"))
+    for changes in ({"binding": "defun"}, {"forward": None}, {"reference": reference}):
+        assert lines(pairs(1), altered(CASE, **changes)) == [()]
+    assert found.asked == []
 
 
 @pytest.mark.parametrize(

@@ -13,21 +13,11 @@ def print_of(analytic, forward):
 
 
 GRADIENT_MESSAGE = "the gradient has changed, its forward hasn't: a projection of it was 1.00000000e+00, and is 1.00100000e+00"  # noqa: E501 (one message)
+NAME = ("huber", "default", "float64", "graph", "dy/dx", "specs/huber.yaml")
 BASE = LockedPair(
-    op="huber",
-    case="default",
-    dtype="float64",
-    mode="graph",
-    pair="dy/dx",
-    spec="specs/huber.yaml",
-    status=Status.PASSED,
-    connected=True,
-    error=1e-13,
-    noise=3e-12,
-    allowed=1e-6,
-    tolerance=Tolerance(1e-6, 1e-10),
-    fingerprint=print_of(1.0, 2.0),
-)
+    *NAME, status=Status.PASSED, connected=True, error=1e-13, noise=3e-12, allowed=1e-6,
+    tolerance=Tolerance(1e-6, 1e-10), fingerprint=print_of(1.0, 2.0),
+)  # fmt: skip
 
 
 def changes(old, new, **options):

@@ -19,22 +19,12 @@ from gradcheck_cli.features.baseline.lock import (
 from gradcheck_cli.gate import Fingerprint, Projection, Tolerance
 from gradcheck_cli.results import Status
 
+NAME = ("huber", "default", "float64", "graph", "dy/dx", "specs/huber.yaml")
 BASE = LockedPair(
-    op="huber",
-    case="default",
-    dtype="float64",
-    mode="graph",
-    pair="dy/dx",
-    spec="specs/huber.yaml",
-    status=Status.PASSED,
-    connected=True,
-    error=1.234e-13,
-    noise=3e-12,
-    allowed=1.0049e-6,
-    tolerance=Tolerance(1.23456e-6, 1e-10),
+    *NAME, status=Status.PASSED, connected=True, error=1.234e-13, noise=3e-12, allowed=1.0049e-6,
+    tolerance=Tolerance(1.23456e-6, 1e-10), extent=Extent(("linearity",), samples=2),
     fingerprint=Fingerprint((Projection(1.23456789, 1e-8),), (Projection(float("nan"), 0.0),)),
-    extent=Extent(("linearity",), samples=2),
-)
+)  # fmt: skip
 LINE = (
     '{"op": "huber", "case": "default", "dtype": "float64", "mode": "graph", "pair": "dy/dx", '
     '"spec": "specs/huber.yaml", '

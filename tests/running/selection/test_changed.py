@@ -193,8 +193,8 @@ def test_staged_and_untracked_files_count_and_ignored_ones_do_not(project):
     assert touched() == {"late", "new"}
 
 
-def test_a_deleted_file_touches_what_read_it(project):
-    (project / "pkg/helpers.py").unlink()
+def test_a_file_that_was_deleted_or_renamed_touches_what_read_it(project):
+    git(project, "mv", "pkg/helpers.py", "pkg/tools.py")
     (project / "data/read.txt").unlink()
     assert touched() == {"near", "relative", "path"}
 
@@ -253,6 +253,13 @@ def test_an_op_of_the_same_name_in_another_file_has_not_been_checked(project):
     assert "given" in selected(paths=("others",))
     assert "given" in selected(paths=("specs", "others"))
     assert "given" not in selected()
+
+
+@pytest.mark.usefixtures("project")
+def test_a_spec_outside_the_repository_is_always_checked(tmp_path_factory):
+    file = tmp_path_factory.mktemp("outside") / "raw.yaml"
+    file.write_text("op: raw\nop_type: Sin\ninputs: {x: {shape: [2]}}\n")
+    assert touched(paths=[file]) == {"raw"}
 
 
 def test_before_the_first_commit_everything_is_new(project):
