@@ -255,13 +255,6 @@ def test_an_op_of_the_same_name_in_another_file_has_not_been_checked(project):
     assert "given" not in selected()
 
 
-@pytest.mark.usefixtures("project")
-def test_a_spec_outside_the_repository_is_always_checked(tmp_path_factory):
-    file = tmp_path_factory.mktemp("outside") / "raw.yaml"
-    file.write_text("op: raw\nop_type: Sin\ninputs: {x: {shape: [2]}}\n")
-    assert touched(paths=[file]) == {"raw"}
-
-
 def test_before_the_first_commit_everything_is_new(project):
     for part in ("HEAD", "index", "refs/heads/main"):
         (project / ".git" / part).unlink()
