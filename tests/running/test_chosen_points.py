@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from gradcheck_cli.features.search import exploring
+from gradcheck_cli.features.search import exploring, other_points
 from gradcheck_cli.features.search.exploring import wrong_pairs
 from gradcheck_cli.results import Status
+from gradcheck_cli.running.limits import Times
 from gradcheck_cli.running.session import check, run_case
 from gradcheck_cli.spec.load import load_mapping
 
@@ -210,3 +211,17 @@ def test_what_only_a_symmetric_matrix_excuses_is_asked_about():
         "right where w is symmetric, wrong beside. If the matrix always is, say `symmetric: true`. If not, "
         "the gradient is wrong."
     )
+
+
+def test_a_forward_that_waits_for_another_program_is_called_at_fewer_points(monkeypatch):
+    """It takes no processor time, but somebody waits for it. Of a quick one, 256 points are looked at."""
+    monkeypatch.setattr(other_points, "_PYTHON", 1.2)
+    monkeypatch.setattr(exploring, "times_of", lambda _: Times())  # no thread waits for a processor
+    result = run(
+        "sine",
+        build={"seconds": 0.012},
+        binding="py_func",
+        gradient={"numpy": "chosen_functions:sine_grad"},
+        outputs={"y": {"shape": [4], "dtype": "float64"}},
+    )
+    assert result.ran.work.points < 400
