@@ -1,7 +1,5 @@
 """Features beside the core: deleting their folders costs their commands, and nothing of the core's."""
 
-from __future__ import annotations
-
 import ast
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Optional packages: each module is imported without them, and one sentence names the extra."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Plain files of a bounded size, and nothing else."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

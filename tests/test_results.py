@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -32,19 +30,8 @@ def checks(*statuses):
 
 
 def case(status, pair=(), check=(), error=None, spec="a.yaml:1"):
-    return make_case(
-        "op",
-        "default",
-        spec,
-        "graph",
-        "float64",
-        status,
-        0.1,
-        "",
-        error=error,
-        pairs=pairs(*pair),
-        checks=checks(*check),
-    )
+    groups = {"pairs": pairs(*pair), "checks": checks(*check)}
+    return make_case("op", "default", spec, "graph", "float64", status, 0.1, "", error=error, **groups)
 
 
 def report(*cases, **changes):
@@ -106,25 +93,9 @@ def test_the_summary_counts_ops_cases_pairs_by_status_and_failed_checks():
         case(MISMATCHED, [PASSED], [MISMATCHED, PASSED, SKIPPED]),
         case(ERROR, error=CaseError("forward", "no"), spec="b.yaml:1"),
     ).summary
-    assert found == {
-        "specs": 2,
-        "cases": 3,
-        "pairs": 4,
-        "known": 0,
-        "passed": 2,
-        "mismatched": 1,
-        "inconclusive": 0,
-        "error": 1,
-        "skipped": 1,
-        "expected_mismatch": 0,
-        "ignored": 0,
-        "unexpected_pass": 0,
-        "failed_checks": 1,
-    }
-
-
-def test_a_status_prints_as_its_word():
-    assert f"{EXPECTED} {UNEXPECTED}" == "expected_mismatch unexpected_pass"
+    counts = {"specs": 2, "cases": 3, "pairs": 4, "passed": 2, "mismatched": 1, "error": 1, "skipped": 1}
+    assert {word: count for word, count in found.items() if count} == {**counts, "failed_checks": 1}
+    assert found.keys() >= {"known", "inconclusive", "expected_mismatch", "ignored", "unexpected_pass"}
 
 
 def in_modes(**statuses):
@@ -136,11 +107,6 @@ def test_a_mode_that_is_skipped_is_no_matter_where_another_is_checked():
     assert in_modes(eager=SKIPPED, xla=SKIPPED).exit_code == 3
     assert in_modes(graph=INCONCLUSIVE, xla=SKIPPED).exit_code == 3
     assert in_modes(graph=MISMATCHED, xla=SKIPPED).exit_code == 1
-
-
-def test_another_case_in_another_mode_does_not_make_up_for_one_that_is_skipped():
-    other = replace(case(PASSED, spec="b.yaml:1"), mode="eager")
-    assert report(case(SKIPPED), other).exit_code == 3
 
 
 def test_a_case_for_other_versions_fails_a_run_that_is_strict_or_has_nothing_else():
@@ -157,11 +123,6 @@ def test_a_case_for_other_versions_fails_a_run_that_is_strict_or_has_nothing_els
     # Only what is skipped as a whole: of a case that ran, nothing may go unsaid.
     ran = replace(case(PASSED, [PASSED]), checks=(CheckResult("tensorflow", SKIPPED),))
     assert not ran.is_for_another_version
-
-
-def test_a_case_that_is_skipped_before_any_pair_counts_once():
-    summary = in_modes(graph=PASSED, xla=SKIPPED).summary
-    assert (summary["skipped"], summary["cases"], summary["specs"]) == (1, 2, 1)
 
 
 def case_of(name, elements, status=PASSED, op="op", **values):

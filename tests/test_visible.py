@@ -1,7 +1,5 @@
 """Text that others wrote does nothing as it is printed."""
 
-from __future__ import annotations
-
 import pytest
 
 from gradcheck_cli.cli.console import is_read_by_ci, without_commands

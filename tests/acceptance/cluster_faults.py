@@ -9,8 +9,6 @@ times is given up, as documented: its cases are errors that name the workers. `-
 client of a dead scheduler ends with exit code 3 and a report of what was done.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,22 +1,19 @@
 """Whole commands, in this process where that will do: TensorFlow's import costs seconds."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import io
 import json
 import os
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from gradcheck_cli.cli.main import run_command
-
-ROOT = Path(__file__).parents[2]
+from tests.support import processes
+from tests.support.processes import ROOT
 
 
 def in_process(*arguments):
@@ -58,25 +55,11 @@ def report():
 
 
 @pytest.fixture
-def process(tmp_path):
+def process(tmp_path, monkeypatch):
     """Return a function that runs a command line in a process of its own."""
-
-    def run(*arguments, cwd=tmp_path, **variables):
-        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        environment = {
-            key: value for key, value in os.environ.items() if not key.startswith(("TF_", "COLUMNS"))
-        }
-        return subprocess.run(
-            [sys.executable, "-m", "gradcheck_cli.cli.main", *map(str, arguments)],
-            cwd=cwd,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-            env={**environment, "PYTHONPATH": path, **variables},
-        )
-
-    return run
+    for name in [name for name in os.environ if name.startswith("TF_")]:
+        monkeypatch.delenv(name)
+    return partial(processes.gradcheck, cwd=tmp_path)
 
 
 @pytest.fixture(scope="session")
@@ -89,17 +72,8 @@ def seeds(tmp_path_factory):
     with (folder / "seeds.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not file.exists():
-            with contextlib.chdir(ROOT) if hasattr(contextlib, "chdir") else _directory(ROOT):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.chdir(ROOT)
                 done = in_process("run", "specs/seeds", "--format", "json")
             file.write_text(json.dumps({"code": done.code, "err": done.err, "report": json.loads(done.out)}))
     return SimpleNamespace(**json.loads(file.read_text()))
-
-
-@contextlib.contextmanager
-def _directory(path):  # contextlib.chdir came with Python 3.11
-    before = Path.cwd()
-    os.chdir(path)
-    try:
-        yield
-    finally:
-        os.chdir(before)

@@ -1,7 +1,5 @@
 """A Dask cluster of real processes on this machine, started as Dask's documentation starts one."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -8,8 +8,6 @@ is about the excerpt.
     python -m tests.acceptance.documented docs/tutorial.md --write
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re
@@ -69,12 +67,7 @@ def printed(text: str, folder: Path, tools: Path) -> str:
     """Run a console block's commands in a folder, and return the block as it should read."""
     lines = ["set +e", "status=0"]
     for command in commands_of(text):
-        lines += [
-            f"printf '%s\\n' {shlex.quote('$ ' + command)}",
-            "(exit $status)",
-            command,
-            "status=$?",
-        ]
+        lines += [f"printf '%s\\n' {shlex.quote('$ ' + command)}", "(exit $status)", command, "status=$?"]
     done = subprocess.run(
         ["bash", "-c", "\n".join(lines)],  # noqa: S607 (whichever bash there is: a reader's)
         cwd=folder,

@@ -1,10 +1,9 @@
-"""Functions, classes and factories of the kinds that people write, for `drafts.py` and `test_init`."""
+"""Functions, classes and factories of the kinds that people write, for `test_init`."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -17,11 +16,6 @@ def huber(prediction, target, delta=1.0):
     return tf.where(tf.abs(error) <= delta, 0.5 * error**2, delta * (tf.abs(error) - 0.5 * delta))
 
 
-def dense(x, bias):
-    """A broadcast bias."""
-    return tf.tanh(x + bias)
-
-
 def with_axis(x, axis):
     """An axis without a default."""
     return tf.reduce_sum(x * x, axis=axis)
@@ -30,11 +24,6 @@ def with_axis(x, axis):
 def masked(x, mask):
     """A mask of booleans."""
     return tf.where(mask, x * x, tf.zeros_like(x))
-
-
-def activation(x, scale: tf.Tensor | None = None, function=tf.nn.tanh):
-    """An optional argument, and a function by default."""
-    return function(x if scale is None else x * scale)
 
 
 @dataclasses.dataclass
@@ -48,18 +37,6 @@ class State:
 def state(state: State):
     """Takes a dataclass."""
     return state.h * tf.tanh(state.c)
-
-
-class Pair(NamedTuple):
-    """A named tuple of tensors."""
-
-    a: tf.Tensor
-    b: tf.Tensor
-
-
-def pair(pair: Pair):
-    """Takes a named tuple."""
-    return pair.a * tf.exp(pair.b)
 
 
 def factory(power: float):
@@ -118,21 +95,6 @@ def factor(x):
     return tf.linalg.band_part(tf.linalg.cholesky(x), -1, 0)
 
 
-@dataclasses.dataclass
-class Weights:
-    """Tensors of unequal ranks."""
-
-    w: tf.Tensor
-    b: tf.Tensor
-
-
-class Reduction(enum.Enum):
-    """What no spec can hold."""
-
-    SUM = 1
-    MEAN = 2
-
-
 class Methods:
     """Objects of it can't be called."""
 
@@ -168,11 +130,6 @@ class Model(keras.Model):
         return self.dense(x)
 
 
-def affine(weights: Weights, x):
-    """A matrix and a bias, in a structure."""
-    return tf.matmul(x, weights.w) + weights.b
-
-
 def by_key(features):
     """A dict, which only the code shows."""
     return features["left"] * tf.sin(features["right"])
@@ -194,9 +151,16 @@ def counted(x, how_often: int, name: str):
     return x**how_often
 
 
+class Reduction(enum.Enum):
+    """What no spec can hold."""
+
+    SUM = 1
+
+
 def reduced(x, reduction=Reduction.SUM):
     """A default that is no tensor, and no function."""
-    return tf.reduce_sum(x * x) if reduction is Reduction.SUM else tf.reduce_mean(x)
+    assert reduction is Reduction.SUM
+    return tf.reduce_sum(x * x)
 
 
 def attention(q, k, v):
@@ -204,12 +168,9 @@ def attention(q, k, v):
     return tf.matmul(tf.nn.softmax(tf.matmul(q, k, transpose_b=True)), v)
 
 
-@tf.custom_gradient
 def log_determinant(a):
     """A function of positive definite matrices; of others, some are so by chance."""
-    factor = tf.linalg.cholesky(a)
-    result = 2 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(factor)), -1)
-    return result, lambda upstream: upstream[..., None, None] * tf.linalg.inv(a)
+    return 2 * tf.reduce_sum(tf.math.log(tf.linalg.diag_part(tf.linalg.cholesky(a))), -1)
 
 
 @tf.custom_gradient
@@ -218,21 +179,10 @@ def power(z):
     return tf.math.real(z * tf.math.conj(z)), lambda upstream: 2 * tf.cast(upstream, z.dtype) * z
 
 
-@tf.custom_gradient
 def cross_entropy(logits, labels):
     """Whole numbers, one for each row."""
-    log_probabilities = tf.nn.log_softmax(logits)
     labels = tf.one_hot(labels, tf.shape(logits)[-1], dtype=logits.dtype)
-
-    def grad(upstream):
-        return upstream[..., None] * (tf.exp(log_probabilities) - labels), None
-
-    return -tf.reduce_sum(labels * log_probabilities, -1), grad
-
-
-def quaternions(a, b):
-    """An axis of four."""
-    return tf.stack(tf.unstack(a, 4, -1), -1) * b
+    return -tf.reduce_sum(labels * tf.nn.log_softmax(logits), -1)
 
 
 def gathered(table, indices):
@@ -267,54 +217,23 @@ def complex_multiply(a, b):
     return tf.stack([ar * br - ai * bi, ar * bi + ai * br], -1), grad
 
 
-@tf.custom_gradient
 def causal_conv1d(inputs, kernel, dilation=1):
     """A convolution along time; inputs are [batch, time, channels], the kernel [width, channels, filters]."""
-    width = kernel.shape[0]
+    width, steps = kernel.shape[0], inputs.shape[1]
     padded = tf.pad(inputs, [[0, 0], [dilation * (width - 1), 0], [0, 0]])
-    steps = inputs.shape[1]
     taps = [padded[:, i * dilation : i * dilation + steps] for i in range(width)]
-    y = tf.add_n([tf.einsum("btc,cf->btf", tap, kernel[i]) for i, tap in enumerate(taps)])
-
-    def grad(upstream):
-        dk = tf.stack([tf.einsum("btc,btf->cf", tap, upstream) for tap in taps])
-        dx = tf.add_n(
-            [
-                tf.pad(
-                    tf.einsum("btf,cf->btc", upstream, kernel[i]),
-                    [[0, 0], [i * dilation, dilation * (width - 1 - i)], [0, 0]],
-                )
-                for i in range(width)
-            ]
-        )
-        return dx[:, dilation * (width - 1) :], dk, None
-
-    return y, grad
+    return tf.add_n([tf.einsum("btc,cf->btf", tap, kernel[i]) for i, tap in enumerate(taps)])
 
 
 _PROJECTION = tf.constant(np.linspace(-1, 1, 10).reshape(5, 2), tf.float32)
 
 
-@tf.custom_gradient
 def project(features):
     """Through weights that the module holds: their size and dtype decide."""
-    y = tf.matmul(features, _PROJECTION)
-    return y, lambda upstream: tf.matmul(upstream, _PROJECTION, transpose_b=True)
+    return tf.matmul(features, _PROJECTION)
 
 
-@tf.custom_gradient
 def layer_norm(x, gamma, beta, epsilon=1e-5):
     """With a scale and an offset for the last axis."""
     mean, variance = tf.nn.moments(x, [-1], keepdims=True)
-    inverse = tf.math.rsqrt(variance + epsilon)
-    hat = (x - mean) * inverse
-
-    def grad(upstream):
-        axes = list(range(len(x.shape) - 1))
-        dh = upstream * gamma
-        dx = inverse * (
-            dh - tf.reduce_mean(dh, -1, keepdims=True) - hat * tf.reduce_mean(dh * hat, -1, keepdims=True)
-        )
-        return dx, tf.reduce_sum(upstream * hat, axes), tf.reduce_sum(upstream, axes), None
-
-    return hat * gamma + beta, grad
+    return (x - mean) * tf.math.rsqrt(variance + epsilon) * gamma + beta

@@ -1,8 +1,6 @@
 """Forwards that harm the process they run in, and good ones that stand between them; for `test_workers`."""
 # ruff: noqa: T201, S607, NPY002 (users do such things)
 
-from __future__ import annotations
-
 import ctypes
 import os
 import random

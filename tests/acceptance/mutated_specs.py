@@ -28,11 +28,12 @@ from gradcheck_cli.running.limits import Limits
 from gradcheck_cli.running.local_workers import LocalWorkers
 from gradcheck_cli.running.run_loop import run_in_workers
 from gradcheck_cli.spec.load import load_cases
+from tests.acceptance.spoilt_files import change, spoil_bytes
+from tests.support.processes import ROOT
 
 if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
 
-ROOT = Path(__file__).parents[2]
 FOLDERS = (ROOT / "specs" / "seeds", ROOT / "tests" / "planted")
 # Short documents: of a long one, most of what is checked would be what wasn't spoilt.
 SHORT = 700  # characters
@@ -49,140 +50,28 @@ BATCH = 500  # specs that are held at a time
 PATIENCE = 10  # seconds for one spec to be read: a hundred times what the slowest takes
 
 VALUES = (
-    None,
-    True,
-    -1,
-    0,
-    2**70,
-    1e308,
-    float("nan"),
-    float("-inf"),
-    "",
-    "x" * 300,
-    "Größe\u2028\x85",
-    "a:b",
-    "os:abort",
-    "sys:exit",
-    "no_such_module:f",
-    "float16",
-    "flaot32",
-    "complex128",
-    "disconnected",
-    "py_func",
-    "override",
-    "1e-6",
-    [],
-    {},
-    [[]],
-    [10**9],
-    [0, 3],
-    [2] * 40,
-    {"low": 1, "high": 0},
-    {"value": [1, [2]]},
-    {"file": "missing.npy"},
-    {"shape": [3], "dtype": "int32"},
-    {"dy/dx": {"expect": "zero"}},
-)
-KEYS = (
-    "op",
-    "forward",
-    "op_type",
-    "inputs",
-    "x",
-    "shape",
-    "dtype",
-    "pairs",
-    "cases",
-    "name",
-    "ops",
-    "defaults",
-    "zz",
-)
+    None, True, -1, 0, 2**70, 1e308, float("nan"), float("-inf"), "", "x" * 300, "Größe\u2028\x85", "a:b",
+    "os:abort", "sys:exit", "no_such_module:f", "float16", "flaot32", "complex128", "disconnected", "py_func",
+    "override", "1e-6", [], {}, [[]], [10**9], [0, 3], [2] * 40, {"low": 1, "high": 0}, {"value": [1, [2]]},
+    {"file": "missing.npy"}, {"shape": [3], "dtype": "int32"}, {"dy/dx": {"expect": "zero"}},
+)  # fmt: skip
+KEYS = "op forward op_type inputs x shape dtype pairs cases name ops defaults zz".split()  # noqa: SIM905 (short)
 PIECES = (
-    b"\x00",
-    b"\xff\xfe",
-    b"\xef\xbb\xbf",
-    b"---\n",
-    b"...\n",
-    b"&a ",
-    b"*a",
-    b"<<: *a\n",
-    b"!!python/object:x ",
-)
-PIECES += (
-    b"[" * 80,
-    b"{" * 80,
-    b"\t",
-    b"? ",
-    b"| \n",
-    b"'",
-    b'"',
-    b"\r",
-    b"%YAML 9\n",
-    b": ",
-    b"- ",
-    b"#",
-    b"9" * 400,
-)
+    b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b"---\n", b"...\n", b"&a ", b"*a", b"<<: *a\n",
+    b"!!python/object:x ", b"[" * 80, b"{" * 80, b"\t", b"? ", b"| \n", b"'", b'"', b"\r", b"%YAML 9\n",
+    b": ", b"- ", b"#", b"9" * 400,
+)  # fmt: skip
 
 
 def mutated(text: str, chance: random.Random) -> bytes:
-    """Return a spec's text, spoilt in one to four places: as a structure, as bytes, or as both."""
+    """Return a spec's text, spoilt in a few places: as a structure, as bytes, or as both."""
     content = text.encode()
     if chance.random() < 0.6:
         documents = [document for document in yaml.safe_load_all(text) if document is not None]
         for _ in range(chance.randint(1, 3)):
-            found = _in_structure(documents, chance)
-            documents = found if isinstance(found, list) else [found]
+            change(documents, chance, VALUES, KEYS)
         content = yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=chance.random() < 0.5).encode()
-    if chance.random() < 0.6:
-        for _ in range(chance.randint(1, 4)):
-            content = _in_bytes(content, chance)
-    return content
-
-
-def _in_bytes(content: bytes, chance: random.Random) -> bytes:
-    start = chance.randrange(len(content) + 1)
-    stop = min(len(content), start + chance.choice((0, 1, 1, 5, 40)))
-    kind = chance.randrange(5)
-    if kind == 0:
-        middle = b""
-    elif kind == 1:
-        middle = chance.choice(PIECES)
-    elif kind == 2:
-        middle = bytes(chance.randrange(256) for _ in range(chance.randint(1, 4)))
-    elif kind == 3:
-        middle = content[start:stop] * chance.randint(2, 4)
-    else:
-        other = chance.randrange(len(content) + 1)
-        middle = content[other : other + chance.randint(1, 60)]
-    return content[:start] + middle + content[stop:]
-
-
-def _in_structure(node: object, chance: random.Random) -> object:
-    """Return a structure with one place changed; go down as long as chance has it so."""
-    if isinstance(node, dict) and node and chance.random() < 0.85:
-        changed = dict(node)
-        key = chance.choice(list(changed))
-        kind = chance.randrange(10)
-        if kind == 0:
-            del changed[key]
-        elif kind == 1:
-            changed[chance.choice(KEYS)] = changed.pop(key)
-        elif kind == 2:
-            changed[chance.choice(KEYS)] = chance.choice(VALUES)
-        else:
-            changed[key] = _in_structure(changed[key], chance)
-        return changed
-    if isinstance(node, list) and node and chance.random() < 0.85:
-        place = chance.randrange(len(node))
-        kind = chance.randrange(8)
-        if kind == 0:
-            return node[:place] + node[place + 1 :]
-        if kind == 1:
-            return [*node, node[place]]
-        return [*node[:place], _in_structure(node[place], chance), *node[place + 1 :]]
-    return chance.choice(VALUES)
+    return spoil_bytes(content, chance, PIECES) if chance.random() < 0.6 else content
 
 
 def folder_with_code(parent: Path) -> Path:

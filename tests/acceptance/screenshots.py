@@ -6,8 +6,6 @@ commit them.
     python -m tests.acceptance.screenshots
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

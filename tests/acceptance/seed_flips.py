@@ -6,8 +6,6 @@ neither on the inputs that were drawn nor on the machine: ends with exit code 1 
 `--seen FILE` keeps what each seed gave, and a later call with other seeds compares it with those, too.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -3,8 +3,6 @@
 python -m tests.acceptance.spec_page
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

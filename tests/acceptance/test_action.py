@@ -1,17 +1,15 @@
 """The composite action: its own script, run as a runner runs it."""
 
-from __future__ import annotations
-
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.acceptance.acceptance_root import ROOT
+from tests.support import processes
+from tests.support.processes import ROOT
 
 pytestmark = pytest.mark.once
 
@@ -40,21 +38,13 @@ def run(tmp_path):
         output.write_text("")
         given = {name: inputs.get(name, one["default"]) for name, one in ACTION["inputs"].items()}
         environment = {
-            **os.environ,
             **{name: given[text.split("inputs.")[1].split(" ")[0]] for name, text in step["env"].items()},
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "GITHUB_OUTPUT": str(output),
             "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
         }
-        done = subprocess.run(
-            [BASH, "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return done, output.read_text()
+        bash = [BASH, "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+        return processes.run(*bash, cwd=tmp_path, **environment), output.read_text()
 
     return step_with
 

@@ -1,14 +1,12 @@
 """`trace` and `blame` as whole commands: what is planted is named, what is right never is."""
 
-from __future__ import annotations
-
 import json
 import time
 
 import pytest
 import yaml
 
-from tests.acceptance.acceptance_root import ROOT
+from tests.support.processes import ROOT
 
 FOLDER = ROOT / "tests" / "planted"
 FUNCTIONS = (FOLDER / "blamed_functions.py").read_text().splitlines()
@@ -166,45 +164,7 @@ def test_run_adds_it_to_the_diagnosis_of_a_mismatch(tmp_path, monkeypatch, repor
     )
 
 
-@pytest.mark.once  # each op of the planted faults
-def test_run_adds_nothing_where_the_forward_is_one_op(tmp_path, monkeypatch, report):
-    monkeypatch.chdir(FOLDER)
-    done = report("wrong_values.yaml", "--case", "default", tmp=tmp_path)
-    pairs = [pair for case in done.report["cases"] for pair in case["pairs"]]
-    assert any(pair["status"] == "mismatched" for pair in pairs)
-    assert not any(line.startswith("blame:") for pair in pairs for line in pair["diagnosis"])
-
-
 # The trace.
-
-
-def test_the_chain_of_three_squares(command, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    done = command("trace", "specs/seeds/chain.yaml")
-    assert (done.code, done.err) == (0, "")
-    passed = ((1, 32, 32), (32, 256, 8), (256, 1024, 4))
-    for upstream, gradient, local in passed:
-        assert f"    upstream in: {upstream}\n    gradient out: {gradient} (local {local})\n" in done.out
-    assert "gradient function: square.<locals>.<lambda> at specs/seeds/scalar_ops.py:9" in done.out
-    assert done.out.endswith("  x gets 1024\n")
-
-
-@pytest.mark.parametrize(
-    ("op", "mark", "name"),
-    [
-        ("nan_in_the_middle", "NaN", "Sin"),
-        ("infinity_in_the_middle", "infinity", "Sin"),
-        ("none_in_the_middle", "None", "Sin"),
-    ],
-)
-def test_it_marks_where_something_first_appears(ask, op, mark, name):
-    done = ask("trace", BLAMED[op])
-    assert done.code == 0
-    lines = done.out.splitlines()
-    (where,) = [number for number, line in enumerate(lines) if "^" in line]
-    assert f"^ {mark} first appears here" in lines[where]
-    above = [line.split()[0] for line in lines[:where] if line.startswith("  ") and line[2] != " "]
-    assert above[-1] == name
 
 
 def test_one_type_of_op(ask):
@@ -217,15 +177,6 @@ def test_one_type_of_op(ask):
     assert done.err.startswith("--type: no op of type Tan on the way; there are AddV2, Exp, Neg, Sin")
 
 
-def test_one_pair_of_several(command, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    first = ("trace", "specs/seeds/product.yaml", "--case", "default", "--format", "json")
-    both = json.loads(command(*first).out.splitlines()[0])["passes"]
-    assert [one["inputs"] for one in both] == [["x", "y"], ["x", "y"]]
-    (one,) = json.loads(command(*first, "--pair", "dp/dx").out.splitlines()[0])["passes"]
-    assert (one["output"], one["inputs"], one["gradients"]["x"]["values"]) == ("p", ["x"], -4.0)
-
-
 def test_a_forward_that_fails_is_an_error_with_the_users_frames(ask):
     spec = next(spec for name, spec in ops_of("broken.yaml") if name == "forward_raises")
     for name in ("trace", "blame"):
@@ -233,15 +184,6 @@ def test_a_forward_that_fails_is_an_error_with_the_users_frames(ask):
         assert (done.code, done.out) == (3, "")
         assert done.err.startswith("the forward raised ValueError: no square root of a 1-dimensional tensor")
         assert "wrong_gradients.py:" in done.err
-
-
-def test_a_typo_in_a_spec_is_told_before_anything_runs(command, tmp_path):
-    file = tmp_path / "typo.yaml"
-    file.write_text("op: a\nforwrd: 'tensorflow:sin'\ninputs: {x: {shape: [2]}}\n")
-    for name in ("trace", "blame"):
-        done = command(name, file)
-        assert (done.code, done.out) == (2, "")
-        assert "Did you mean 'forward'?" in done.err
 
 
 def test_a_gradient_that_is_meant_to_be_anothers_can_not_be_blamed(command, monkeypatch):

@@ -1,11 +1,10 @@
 """`gradcheck run --cov`: a gradient without a spec is named, counted, and fails the gate if it is to."""
 
-from __future__ import annotations
-
 import json
-import subprocess
 
 import pytest
+
+from tests.support.processes import git
 
 pytestmark = pytest.mark.once
 
@@ -179,34 +178,11 @@ def test_every_gradient_has_its_word(project, process):
     assert (merged.returncode, json.loads(merged.stdout)["coverage"]) == (3, content)
 
 
-def test_what_can_not_be_checked_is_excused(project, command):
-    (project / "specs" / "exceptions.yaml").write_text(
-        "exceptions:\n"
-        "  pkg.ops:unchecked: {kind: gpu, reason: runs on none here}\n"
-        "  pkg.gpu: {kind: gpu, reason: needs its library}\n"
-        "  pkg.wrapped: {kind: other, reason: goes away}\n"
-        "  pkg.second: {kind: other, reason: goes away}\n"
-    )
-    done = command("run", "--cov", "pkg", "--cov-fail-under", "100")
-    assert done.code == 0, done.out
-    assert "hand-written gradients of pkg: 7 of 7 covered (100.0 %), 6 excused" in done.out
-
-
-def test_a_limit_needs_what_it_is_for(project, command):
-    done = command("run", "--cov-fail-under", "100")
-    assert (done.code, done.err) == (2, "--cov-fail-under goes with --cov PACKAGE.\n")
-
-
 def test_a_new_gradient_in_a_changed_file_fails(project, command):
-    def git(*arguments):
-        given = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org", *arguments]
-        subprocess.run(given, cwd=project, check=True, capture_output=True)
-
     (project / "pyproject.toml").write_text("[tool.gradcheck]\ncov = 'pkg'\ncov-fail-under = 100\n")
     (project / ".gitignore").write_text(".gradcheck_cache/\n__pycache__/\n")
-    git("init", "-q")
-    git("add", "-A")
-    git("commit", "-qm", "start")
+    for line in ("init -q", "add -A", "commit -qm start"):
+        git(project, *line.split())
     done = command("run", "--changed")
     assert (done.code, "there are none" in done.out) == (0, True)
     new = "\n\n@tf.custom_gradient\ndef new(x):\n    return x, lambda dy: dy\n"

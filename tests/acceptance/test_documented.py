@@ -1,9 +1,6 @@
 """What the documentation shows is what the commands print."""
 
-from __future__ import annotations
-
 import shlex
-import subprocess
 import sys
 
 import pytest
@@ -11,8 +8,9 @@ import pytest
 from gradcheck_cli.checking.checks.all_checks import UNTESTED, UNTESTED_NONE
 from gradcheck_cli.numerics.reasons import EXPLANATIONS
 from gradcheck_cli.spec.document_model import ChecksModel
-from tests.acceptance.acceptance_root import ROOT
-from tests.acceptance.documented import blocks, commands_of, excerpts, masked, play
+from tests.acceptance.documented import excerpts, masked, play
+from tests.support import processes
+from tests.support.processes import ROOT
 
 pytestmark = pytest.mark.once
 
@@ -31,13 +29,7 @@ SCRIPTS = [
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_starts_where_a_page_says(name):
-    done = subprocess.run(
-        [sys.executable, "-m", f"tests.acceptance.{name}", "--help"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = processes.run(sys.executable, "-m", f"tests.acceptance.{name}", "--help", cwd=ROOT)
     assert (done.returncode, done.stdout[:6]) == (0, "usage:"), done.stderr
 
 
@@ -60,18 +52,6 @@ def test_what_is_shown_is_what_commands_print(command, monkeypatch, excerpt):
     done = command(*shlex.split(line)[1:])
     # Of a run the sum at the end counts all its cases; an excerpt may leave it out.
     assert masked(shown) in masked(done.out)
-
-
-def test_a_page_is_read_as_it_is_written(tmp_path):
-    page = 'text\n\n```python title="a/b.txt"\nhello\n```\n\n'
-    page += "```console\n$ cat a/b.txt\nold\n$ false\n$ echo $?\n```\n"
-    assert [(block.language, block.title) for block in blocks(page)] == [
-        ("python", "a/b.txt"),
-        ("console", None),
-    ]
-    assert commands_of(blocks(page)[1].text) == ["cat a/b.txt", "false", "echo $?"]
-    played = play(page, tmp_path)
-    assert played == page.replace("old\n", "hello\n").replace("echo $?\n", "echo $?\n1\n")
 
 
 def test_only_what_varies_is_masked():

@@ -1,8 +1,5 @@
 """`gradcheck init`: what it writes validates, and runs where a shape can be had."""
 
-from __future__ import annotations
-
-import subprocess
 import sys
 
 import pytest
@@ -13,11 +10,11 @@ from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.init import drafting
 from gradcheck_cli.features.init.drafting import draft
 from gradcheck_cli.results import Status
+from tests.support import processes
 
 pytestmark = pytest.mark.once
 
 CODE = """
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -43,30 +40,12 @@ def cube(x):
 def cube_grad(op, u):
     return 3 * op.inputs[0] ** 2 * u
 
-def swish(x):
-    return x * tf.sigmoid(x)
-
-def swish_grad(op, u):
-    s = tf.sigmoid(op.inputs[0])
-    return u * (s + op.inputs[0] * s * (1 - s))
-
 def conv(x: tf.TensorSpec([1, 4, 4, 2], tf.float32), w=np.ones((2, 2, 2, 1), np.float32)):
     return tf.nn.conv2d(x, w, 1, "SAME")
 
 @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float64)])
 def signed(x):
     return tf.sin(x)
-
-class Scale(keras.layers.Layer):
-    def __init__(self, units, **rest):
-        super().__init__(**rest)
-        self.units = units
-
-    def build(self, shape):
-        self.w = self.add_weight(shape=(shape[-1], self.units), name="w", initializer="glorot_uniform")
-
-    def call(self, x):
-        return x @ self.w
 
 def only_single(x):
     return tf.cast(x, tf.float32) + tf.constant(1.0) if x.dtype == tf.float32 else x + tf.constant(1.0)
@@ -78,10 +57,6 @@ def unwritten(x):
     return np.tanh(x)
 
 @tf.custom_gradient
-def floored(x, eps=1e-6):
-    return tf.math.log(x * x + eps), lambda u: 2 * u * x / (x * x + eps)
-
-@tf.custom_gradient
 def with_beta(x, beta=1.0):
     s = tf.sigmoid(beta * x)
     return x * s, lambda u: (u * (s + beta * x * s * (1 - s)), tf.reduce_sum(u * x * x * s * (1 - s)))
@@ -91,20 +66,18 @@ def matvec(a, x):
     y = tf.linalg.matvec(a, x)
     return y, lambda u: (u[:, None] * x[None], tf.linalg.matvec(a, u, transpose_a=True))
 
+def norm_of_quaternion(q):
+    w, x, y, z = tf.unstack(q)
+    return w * w + x * x + y * y + z * z
+
 @tf.custom_gradient
-def trace(a):
-    return tf.linalg.trace(a), lambda u: u * tf.eye(a.shape[-1], dtype=a.dtype)
+def leaky(x):  # in float64 its forward runs, and its gradient's 1.0 is of float32
+    return tf.maximum(x, 0.1 * x), lambda u: u * tf.where(x > 0, 1.0, tf.constant(0.1, x.dtype))
 
-def blurred(x, weights=(1, 2)):
-    return x * float(np.mean(weights))
-
-class Propagate(keras.layers.Layer):
-    def build(self, shapes):
-        self.w = self.add_weight(shape=(shapes[0][-1], 2), name="w", initializer="ones")
-
+class Propagate(tf.keras.layers.Layer):
     def call(self, inputs):
         x, adjacency = inputs
-        return adjacency @ (x @ self.w)
+        return adjacency @ tf.sin(x)
 
 @tf.custom_gradient
 def square_only(a):
@@ -114,11 +87,6 @@ def square_only(a):
 @tf.custom_gradient
 def positive_only(x):
     return x * tf.abs(x), lambda u: 2 * x * u
-
-@tf.custom_gradient
-def in_unit_interval(p, a):
-    y = tf.pow(p, 1 / a) * tf.sqrt(1 - p)
-    return y, lambda u: (u * y / (a * p) - u * y / (2 * (1 - p)), -u * y * tf.math.log(p) / (a * a))
 
 @tf.custom_gradient
 def lacks_a_sum(x, w):
@@ -143,36 +111,11 @@ def dropped(x, mask):
     return x * mask, lambda u: (u * mask * mask, None)
 
 @tf.custom_gradient
-def weighted(logits, labels, class_weights):
-    w = tf.gather(class_weights, labels)
-    logs, hot = tf.nn.log_softmax(logits), tf.one_hot(labels, logits.shape[-1], dtype=logits.dtype)
-    loss = -w * tf.reduce_sum(hot * logs, -1)
-    return loss, lambda u: ((u * w)[..., None] * (tf.exp(logs) - hot), None, None)
-
-@tf.custom_gradient
 def power_law(x, a, b):  # of x within 0 and 1
     y = tf.pow(x, a) * tf.pow(1 - x, b)
     return y, lambda u: (
         u * y * (a / x - b / (1 - x)), u * y * tf.math.log(x), u * y * tf.math.log(1 - x)
     )
-
-@tf.custom_gradient
-def norm_of_quaternion(q):
-    w, x, y, z = tf.unstack(q)
-    return w * w + x * x + y * y + z * z, lambda u: 2 * u * q
-
-@tf.custom_gradient
-def of_float32(x):
-    narrow = tf.cast(x, tf.float32)
-    return tf.sin(narrow), lambda u: u * tf.cos(narrow)
-
-@tf.custom_gradient
-def leaky(x):  # in float64 its forward runs, and its gradient's 1.0 is of float32
-    return tf.maximum(x, 0.1 * x), lambda u: u * tf.where(x > 0, 1.0, tf.constant(0.1, x.dtype))
-
-class Leaky(keras.layers.Layer):
-    def call(self, x):
-        return leaky(x)
 
 @tf.custom_gradient
 def lacks_a_transpose(a):
@@ -189,29 +132,14 @@ def positive_only_at_last(x):
 @tf.custom_gradient
 def poisson(rate, counts):
     return rate - counts * tf.math.log(rate), lambda u: (u * (1 - counts / rate), -u * tf.math.log(rate))
-
-class Centred(tf.keras.layers.Layer):
-    def build(self, shape):
-        self.w = self.add_weight(shape=(shape[-1],), name="w", initializer="ones")
-
-    def call(self, x):
-        centre = tf.custom_gradient(
-            lambda x: (x - tf.reduce_mean(x, 0), lambda u: u - tf.reduce_mean(u, 0))
-        )
-        return centre(x) * self.w
 """
 
 POSITIVE = {"shape": [3], "uniform": {"low": 0.5, "high": 2}}
+NORMAL = {"normal": {"mean": 0, "stddev": 1}}
 
 
 def run(*arguments, folder):
-    return subprocess.run(
-        [sys.executable, "-m", "gradcheck_cli", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return processes.run(sys.executable, "-m", "gradcheck_cli", *arguments, cwd=folder)
 
 
 @pytest.fixture
@@ -230,24 +158,15 @@ def drafted(project, monkeypatch):
     ("name", "expected"),
     [
         ("log1pexp", {"inputs": {"x": {"shape": [3]}}}),
-        ("huber", {"attrs": {"delta": 1.0}, "inputs": {"p": {"shape": [2, 3]}, "t": {"shape": [3]}}}),
-        ("floored", {"attrs": {"eps": 1e-6}, "inputs": {"x": {"shape": [3]}}}),
-        ("Centred", {"inputs": {"x": {"shape": [2, 3]}}}),
         ("two", {"outputs": ["y0", "y1"], "inputs": {"a": {"shape": [2, 3]}, "b": {"shape": [3, 2]}}}),
-        ("cube", {"gradient": "functions_of_init:cube_grad", "binding": "py_func"}),
-        ("swish", {"gradient": "functions_of_init:swish_grad"}),
-        ("conv", {}),
-        ("signed", {"inputs": {"x": {"shape": [2, 3]}}}),
-        ("Scale", {"build": {"units": 2, "dtype": "float64"}, "variables": True}),
-        ("with_beta", {"attrs": None, "inputs": {"x": {"shape": [3]}, "beta": {"value": 1.0}}}),
-        ("matvec", {"inputs": {"a": {"shape": [2, 3]}, "x": {"shape": [3]}}}),
-        ("trace", {"inputs": {"a": {"shape": [3, 3]}}}),
-        ("Propagate", {"inputs": {"inputs": [{"shape": [2, 2]}, {"shape": [2, 2]}]}}),
-        ("blurred", {"attrs": {"weights": [1, 2]}, "inputs": {"x": {"shape": [3]}}}),
-        ("poisson", {"inputs": {"rate": POSITIVE, "counts": {"dtype": "float64", "value": [1, 1, 2]}}}),
         ("norm_of_quaternion", {"inputs": {"q": {"shape": [4]}}}),
         ("leaky", {"inputs": {"x": {"shape": [3], "dtype": "float32"}}}),
-        ("Leaky", {"build": {"dtype": "float32"}}),
+        ("Propagate", {"inputs": {"inputs": [{"shape": [2, 2]}, {"shape": [2, 2]}]}}),
+        ("cube", {"gradient": "functions_of_init:cube_grad", "binding": "py_func"}),
+        ("signed", {"inputs": {"x": {"shape": [2, 3]}}}),
+        ("with_beta", {"attrs": None, "inputs": {"x": {"shape": [3]}, "beta": {"value": 1.0}}}),
+        ("matvec", {"inputs": {"a": {"shape": [2, 3]}, "x": {"shape": [3]}}}),
+        ("poisson", {"inputs": {"rate": POSITIVE, "counts": {"dtype": "float64", "value": [1, 1, 2]}}}),
         ("only_single", {"inputs": {"x": {"shape": [3], "dtype": "float32"}}}),
     ],
 )
@@ -262,18 +181,14 @@ def test_what_is_drafted_runs(drafted, name, expected):
 # What people write, and what its spec must say for a run to test something.
 WRITTEN = {
     "huber": {"attrs": {"delta": 1.0}},
-    "dense": {"inputs": {"x": {"shape": [2, 3]}, "bias": {"shape": [3]}}},
     "with_axis": {"attrs": {"axis": 1}, "inputs": {"x": {"shape": [2, 3]}}},
     "masked": {},
-    "activation": {"inputs": {"x": {"shape": [3]}}},
     "state": {},
-    "pair": {},
     "factory": {"build": {"power": 1.0}},
     "Module": {"variables": True},
     "Plain": {"variables": None},
     "Dense": {"build": {"units": 2, "dtype": "float64"}, "variables": True},
     "Model": {"build": {}, "variables": True},
-    "affine": {},
     "by_key": {"inputs": {"features": {"dict": {"left": {"shape": [3]}, "right": {"shape": [3]}}}}},
     "summed": {"inputs": {"tensors": [{"shape": [3]}, {"shape": [3]}]}},
     "variadic": {"inputs": {"tensors0": {"shape": [3]}, "tensors1": {"shape": [3]}}},
@@ -283,7 +198,6 @@ WRITTEN = {
     "log_determinant": {"inputs": {"a": {"shape": [3, 3], "spd": True, "symmetric": True}}},
     "power": {"inputs": {"z": {"shape": [3], "dtype": "complex128"}}},
     "cross_entropy": {"inputs": {"logits": {"shape": [2, 3]}, "labels": {"value": [1, 2], "dtype": "int32"}}},
-    "quaternions": {"inputs": {"a": {"shape": [2, 4]}, "b": {"shape": [4]}}},
     "gathered": {"inputs": {"table": {"shape": [3]}, "indices": {"value": [1, 1, 2], "dtype": "int32"}}},
 }
 
@@ -311,8 +225,6 @@ def test_arguments_of_other_kinds_are_told_by_name_and_type():
     [
         ("tensorflow.linalg:cholesky", "spd"),
         ("tests.acceptance.drafted_functions:factor", "spd"),
-        ("tensorflow.math:lgamma", ""),
-        ("tensorflow.math:acosh", "uniform"),
         ("tensorflow:sqrt", "uniform"),
     ],
 )
@@ -322,25 +234,11 @@ def test_domains_are_found_by_what_fails(target, says):
     assert says in found.draft.text()
 
 
-@pytest.mark.parametrize("seed", [0, 3])
-def test_one_triangle_is_told_though_the_function_has_no_value_at_one_sample_point(seed):
-    drawn = {
-        "shape": [3, 3],
-        "uniform": {"low": 0.5, "high": 2},
-    }  # positive definite at one sample point of two
-    spec = {"op": "factor", "forward": "tests.acceptance.drafted_functions:factor", "inputs": {"x": drawn}}
-    ((pair,),) = (case.pairs for case in gradcheck_cli.check(spec, seed=seed).cases)
-    assert pair.cause.diagnosis[0].startswith("the differences are zero above the diagonal of x")
-
-
 @pytest.mark.parametrize(
     ("target", "why"),
     [
         ("Methods", "has neither call nor __call__"),
-        (
-            "lonely_grad",
-            "is a gradient function.* Write a spec with 'gradient: tests.*_functions:lonely_grad'",
-        ),
+        ("lonely_grad", "is a gradient function.* Write a spec with 'gradient: tests.*:lonely_grad'"),
     ],
 )
 def test_what_is_no_forward_is_refused_with_what_to_name_instead(target, why):
@@ -361,21 +259,8 @@ def test_a_draft_of_which_a_run_fails_is_never_silent(project):
     ("name", "right", "asked"),
     [
         ("square_only", {"a": {"shape": [3, 3]}}, {"a": {"shape": [2, 3]}}),
-        (
-            "positive_only",
-            {"x": {"shape": [3], "uniform": {"low": 0.5, "high": 2}}},
-            {"x": {"shape": [3], "normal": {"mean": 0, "stddev": 1}}},
-        ),
-        (
-            "lacks_a_sum",
-            {"x": {"shape": [3]}, "w": {"shape": [3]}},
-            {"x": {"shape": [2, 3]}},
-        ),
-        (
-            "in_unit_interval",
-            {name: {"shape": [3], "uniform": {"low": 0.1, "high": 0.9}} for name in "pa"},
-            {"p": {"shape": [2, 3], "uniform": {"low": 0.1, "high": 0.9}}},
-        ),
+        ("positive_only", {"x": POSITIVE}, {"x": {"shape": [3], **NORMAL}}),
+        ("lacks_a_sum", {"x": {"shape": [3]}, "w": {"shape": [3]}}, {"x": {"shape": [2, 3]}}),
         (
             "focal",
             {
@@ -387,34 +272,17 @@ def test_a_draft_of_which_a_run_fails_is_never_silent(project):
         (
             "dropped",
             {"x": {"shape": [3]}, "mask": {"value": [1.0, 0.0, 1.0], "differentiate": False}},
-            {"mask": {"shape": [3], "normal": {"mean": 0, "stddev": 1}, "differentiate": True}},
-        ),
-        (
-            "weighted",
-            {
-                "logits": {"shape": [2, 3]},
-                "labels": {"value": [1, 2], "dtype": "int32"},
-                "class_weights": {"value": [1.0, 0.0, 1.0], "differentiate": False},
-            },
-            {"class_weights": {"shape": [3], "normal": {"mean": 0, "stddev": 1}, "differentiate": True}},
-        ),
-        (
-            "of_float32",
-            {"x": {"shape": [3], "dtype": "float32"}},
-            {"x": {"shape": [3], "dtype": "float64"}},
+            {"mask": {"shape": [3], **NORMAL, "differentiate": True}},
         ),
         (
             "lacks_a_transpose",
             {"a": {"shape": [3, 3], "spd": True, "symmetric": True}},
-            {"a": {"shape": [3, 3], "normal": {"mean": 0, "stddev": 1}, "symmetric": False}},
+            {"a": {"shape": [3, 3], **NORMAL, "symmetric": False}},
         ),
         (
             "power_law",
             {name: {"shape": [2, 3], "uniform": {"low": 0.1, "high": 0.9}} for name in "xab"},
-            {
-                name: {"shape": shape, "normal": {"mean": 0, "stddev": 1}}
-                for name, shape in (("x", [2, 3]), ("a", [2, 3]), ("b", [3]))
-            },
+            {name: {"shape": shape, **NORMAL} for name, shape in (("x", [2, 3]), ("a", [2, 3]), ("b", [3]))},
         ),
     ],
 )
@@ -485,7 +353,7 @@ def test_a_size_of_2_is_read_from_the_message():
     [
         ("Plain.method", {"build": {}}),
         ("Methods.scale", {"build": {}}),
-        ("Settings.power", {"build": {"n": 2}}),
+        ("Settings.power", {"build": {"n": 2}, "attrs": {"bits": 4, "mode": "same"}}),
     ],
 )
 def test_a_method_is_drafted_with_what_makes_its_object(name, written):
@@ -495,36 +363,11 @@ def test_a_method_is_drafted_with_what_makes_its_object(name, written):
     assert {key: found.draft.mapping()[key] for key in written} == written
 
 
-def test_settings_of_a_custom_gradient_stay_settings():
-    found = draft("tests.acceptance.drafted_functions:Settings.power")
-    assert found.draft.mapping()["attrs"] == {"bits": 4, "mode": "same"}
-
-
 def test_the_words_beside_guesses(drafted):
     text = drafted("log1pexp").draft.text()
     assert "x: {shape: [3]}  # a guess that works: put your own here" in text
     assert "reference: module:function   # if the gradient isn't the derivative on purpose" in text
     assert "x: {shape: [3]}  # a guess: put your own here" in drafted("never").draft.text()
-
-
-def test_functions_inside_others_and_invented_names_are_not_suggested(project):
-    package = project / "own"
-    package.mkdir()
-    (package / "__init__.py").write_text(
-        "import tensorflow as tf\n"
-        "def make(alpha=0.5):\n"
-        "    @tf.custom_gradient\n"
-        "    def op(x):\n"
-        "        return alpha * x * x, lambda u: 2 * alpha * x * u\n"
-        "    return op\n"
-        "@tf.RegisterGradient('OwnInvented')\n"
-        "def invented(op, u):\n"
-        "    return u\n"
-    )
-    made = run("init", "--missing", "own", folder=project)
-    assert made.returncode == 3
-    assert "build: {}" in (project / "specs" / "make.yaml").read_text()
-    assert "OwnInvented: is no op type, but a name that gradient_override_map uses." in made.stderr
 
 
 def test_a_draft_that_can_not_run_exits_with_3_and_suggests_no_run(project):
@@ -553,32 +396,12 @@ def test_annotations_and_defaults_give_shapes_and_dtypes(drafted):
     assert written["w"]["dtype"] == "float32"
 
 
-@pytest.mark.parametrize("name", ["never", "unwritten"])
-def test_what_can_not_run_says_why_and_validates_all_the_same(drafted, name):
-    found = drafted(name)
-    assert not found.runs
-    assert ("not today" if name == "never" else "no attribute 'unwritten_grad'") in found.trouble
-
-
-@pytest.mark.parametrize(
-    "op_type", ["MatMul", "Conv2D", "ConcatV2", "GatherV2", "Softmax", "Cholesky", "MaxPool", "Einsum", "Pad"]
-)
+@pytest.mark.parametrize("op_type", ["MatMul", "Conv2D", "ConcatV2", "GatherV2", "Einsum", "Pad"])
 def test_op_types(op_type):
     found = draft(op_type)
     written = yaml.safe_load(found.draft.text())
     assert written["op_type"] == op_type
     assert found.runs or op_type == "Einsum", found.trouble  # whose equation nobody can guess
-
-
-def test_an_output_without_a_value_is_told():
-    found = draft("Switch")
-    assert not found.runs
-    assert "has no value: it is the side of a Switch that isn't taken" in found.trouble
-
-
-def test_the_command_that_checks_a_draft_can_be_pasted(project):
-    made = run("init", "functions_of_init:log1pexp", "-o", "my own.yaml", folder=project)
-    assert made.stderr.splitlines()[1] == "check it: gradcheck run 'my own.yaml'"
 
 
 def test_from_an_empty_folder_to_a_verdict(project):
@@ -595,12 +418,6 @@ def test_from_an_empty_folder_to_a_verdict(project):
     assert again.returncode == 2
     assert "log1pexp.yaml: exists already" in again.stderr
     assert run("init", "functions_of_init:log1pexp", "--force", folder=project).returncode == 0
-
-
-def test_into_the_folder_of_specs(project):
-    (project / "specs").mkdir()
-    assert run("init", "functions_of_init:huber", folder=project).returncode == 0
-    assert (project / "specs" / "huber.yaml").exists()
 
 
 @pytest.mark.parametrize(
@@ -635,10 +452,11 @@ def test_what_has_no_spec_gets_one_each(project):
     assert soft.startswith("# yaml-language-server: $schema=../gradcheck.schema.json\nop: soft\n")
     assert "gradient: own.ops:soft_grad" in soft
     made = run("init", "--missing", "own", folder=project)
-    assert made.returncode == 0, made.stderr
-    assert "own: 2 of 2 gradients have no spec" in made.stderr
+    assert made.returncode == 3, made.stderr
+    assert "own: 3 of 3 gradients have no spec" in made.stderr
+    assert "OwnInvented: is no op type, but a name that gradient_override_map uses." in made.stderr
     assert {"first.yaml", "second.yaml"} <= {file.name for file in (project / "specs").iterdir()}
-    assert "own: 0 of 2 gradients have no spec" in run("init", "--missing", "own", folder=project).stderr
+    assert "own: 1 of 3 gradients have no spec" in run("init", "--missing", "own", folder=project).stderr
 
 
 OWN = """\
@@ -661,4 +479,9 @@ def soft(x):
 
 def soft_grad(op, upstream):
     return upstream * tf.sigmoid(op.inputs[0])
+
+
+@tf.RegisterGradient("OwnInvented")
+def invented(op, upstream):
+    return upstream
 """

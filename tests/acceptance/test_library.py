@@ -1,7 +1,5 @@
 """The library entrance, as notebooks and tests use it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,13 +11,6 @@ from gradcheck_cli.errors import CaseFailedError, NoSpecsError, SpecError
 TANH = {"op": "tanh", "forward": "tensorflow:tanh", "inputs": {"x": {"shape": [3]}}}
 
 
-def test_a_spec_at_hand():
-    report = gradcheck_cli.check(TANH)
-    assert report.exit_code == 0
-    assert report.summary["passed"] == 1
-    assert report.cases[0].pairs[0].label == "dy/dx"
-
-
 @pytest.mark.parametrize("as_type", [str, lambda path: path])
 def test_a_file_or_folder(tmp_path, as_type):
     file = tmp_path / "sine.yaml"
@@ -29,21 +20,6 @@ def test_a_file_or_folder(tmp_path, as_type):
         assert (report.exit_code, report.cases[0].op) == (0, "sine")
 
 
-def test_a_wrong_gradient_and_its_table(tmp_path):
-    (tmp_path / "library_ops.py").write_text(
-        "import tensorflow as tf\n"
-        "@tf.custom_gradient\n"
-        "def wrong(x):\n"
-        "    return tf.sin(x), lambda u: 1.01 * u * tf.cos(x)\n"
-    )
-    (tmp_path / "wrong.yaml").write_text("forward: library_ops:wrong\ninputs: {x: {shape: [2]}}\n")
-    report = gradcheck_cli.check(tmp_path)
-    assert report.exit_code == 1
-    text = gradcheck_cli.render_report(report)
-    assert "MISMATCH GC101  2 of 4 elements" in text
-    assert "worst: y[" in text
-
-
 def test_a_case_and_a_seed():
     spec = {**TANH, "cases": [{"name": "wide", "inputs": {"x": {"shape": [5]}}}]}
     assert [case.case for case in gradcheck_cli.check(spec).cases] == ["default", "wide"]
@@ -51,12 +27,6 @@ def test_a_case_and_a_seed():
     assert (only.case, only.pairs[0].numbers.elements) == ("wide", 25)
     assert only.ran.reproduce == "gradcheck_cli.check(spec, case='wide', seed=7)"
     assert gradcheck_cli.check(spec, seed=7).seed == 7
-
-
-def test_the_same_seed_gives_the_same():
-    first, same, other = (gradcheck_cli.check(TANH, seed=seed).cases[0].pairs for seed in (1, 1, 2))
-    assert first == same
-    assert first != other
 
 
 def test_what_is_wrong_is_raised():
@@ -73,11 +43,6 @@ def test_tensorflows_settings_are_given_back():
     gradcheck_cli.check(TANH)
     assert tf.get_logger().level == level
     assert tf.config.optimizer.get_experimental_options() == options
-
-
-def test_nothing_is_printed(capfd):
-    gradcheck_cli.check(TANH)
-    assert capfd.readouterr() == ("", "")
 
 
 # --- py_func ---
@@ -107,25 +72,18 @@ def test_a_numpy_function_gets_a_gradient(wrap):
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "tf.function"])
-def test_two_of_one_name_keep_their_own_gradients(wrap):
+def test_two_of_one_name_keep_their_own_gradients_and_their_shapes(wrap):
     def both(x):
-        first = gradcheck_cli.py_func(
-            np.square, [x], tf.float64, lambda op, u: 2 * op.inputs[0] * u, name="same"
-        )
+        twice = lambda op, u: 2 * op.inputs[0] * u  # noqa: E731 (one line)
+        first = gradcheck_cli.py_func(np.square, [x], tf.float64, twice, name="same")
         second = gradcheck_cli.py_func(np.square, [x], tf.float64, lambda _, u: 100 * u, name="same")
-        return first + second
+        told = cube(x, shapes=[2])  # beside a ufunc's, which is known
+        assert first.shape == told.shape == [2]
+        return first + second + 0 * told
 
-    assert slope_of(wrap(both), np.array(3.0))[1] == 106
-
-
-def test_other_ops_in_the_graph_keep_theirs():
-    @tf.function
-    def mixed(x):
-        y = cube(x)
-        return y + tf.numpy_function(np.square, [x], tf.float64)
-
-    # The plain numpy_function has no gradient, and gets none by being near.
-    assert slope_of(mixed, np.array(2.0))[1] == 12
+    np.testing.assert_array_equal(slope_of(wrap(both), np.array([3.0, 1.0]))[1], [106, 102])
+    with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
+        wrap(lambda x: cube(x, shapes=[7]))(tf.zeros([2], tf.float64))
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "tf.function"])
@@ -141,26 +99,6 @@ def test_several_inputs_and_outputs(wrap):
 
     value, slope = slope_of(wrap(sum_and_product), np.array(3.0))
     assert (value, slope) == (27.0, 15.0)  # 3 a + 2 a^2
-
-
-def test_shapes_are_kept():
-    seen = {}
-
-    @tf.function
-    def forward(x):
-        ufunc = gradcheck_cli.py_func(np.square, [x], tf.float64, cube_grad)
-        told = cube(x, shapes=[2, 3])
-        seen.update(ufunc=ufunc.shape.as_list(), told=told.shape.as_list())
-        return ufunc
-
-    forward(tf.zeros([2, 3], tf.float64))
-    assert seen == {"ufunc": [2, 3], "told": [2, 3]}
-
-
-@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "tf.function"])
-def test_a_shape_that_is_not_so_is_refused(wrap):
-    with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
-        wrap(lambda x: cube(x, shapes=[7]))(tf.zeros([2], tf.float64))
 
 
 @pytest.mark.parametrize(
@@ -181,44 +119,6 @@ def test_a_gradient_of_wrong_form_is_refused(gradient, error, message):
         slope_of(lambda x: gradcheck_cli.py_func(np.square, [x], tf.float64, gradient), np.array([1.0, 2.0]))
 
 
-def test_it_can_be_checked(tmp_path):
-    (tmp_path / "library_cube.py").write_text(
-        "import tensorflow as tf\nimport gradcheck_cli\n"
-        "def make(factor):\n"
-        "    def grad(op, u):\n"
-        "        return factor * op.inputs[0]**2 * u\n"
-        "    return lambda x: gradcheck_cli.py_func(lambda v: v**3, [x], x.dtype, grad)\n"
-        "cube, wrong = make(3), make(3.1)\n"
-    )
-    for forward, code in (("cube", 0), ("wrong", 1)):
-        (tmp_path / "spec.yaml").write_text(
-            f"forward: library_cube:{forward}\ninputs: {{x: {{shape: [2]}}}}\n"
-        )
-        assert gradcheck_cli.check(tmp_path / "spec.yaml").exit_code == code
-
-
-def test_public_names():
-    assert {"check", "py_func", "render_report", "__version__"} <= set(dir(gradcheck_cli))
-    with pytest.raises(AttributeError, match="has no attribute 'chekc'"):
-        gradcheck_cli.chekc  # noqa: B018 (asked for, and not there)
-
-
-def test_several_specs_with_functions_and_arrays_in_them(tmp_path):
-    (tmp_path / "sine.yaml").write_text("forward: tensorflow:sin\ninputs: {x: {shape: [2]}}\n")
-    factor = 3.0  # closed over: no module holds the function under a name
-
-    def scaled(x, w):
-        return factor * x * tf.exp(w)
-
-    inputs = {"x": np.array([1.0, 2.0]), "w": tf.constant([0.5, 0.25], tf.float64)}
-    given = {"forward": scaled, "inputs": inputs}
-    report = gradcheck_cli.check([TANH, given, tmp_path / "sine.yaml"])
-    assert report.exit_code == 0, gradcheck_cli.render_report(report)
-    assert sorted(case.op for case in report.cases) == ["scaled", "sine", "tanh"]
-    (case,) = [case for case in report.cases if case.op == "scaled"]
-    assert [pair.numbers.elements for pair in case.pairs] == [4, 4]
-
-
 def test_a_gradient_given_as_a_function():
     spec = {"forward": tf.square, "gradient": lambda op, u: 3 * op.inputs[0] * u, "inputs": {"x": np.ones(2)}}
     assert gradcheck_cli.check(spec).exit_code == 1
@@ -226,28 +126,10 @@ def test_a_gradient_given_as_a_function():
     assert gradcheck_cli.check(in_numpy).exit_code == 0
 
 
-def test_arrays_elsewhere_in_a_spec():
-    inputs = {"x": {"value": np.array([[1.0, 2.0]], np.float32), "dtype": "float32"}}
-    spec = {"forward": lambda x, axis: tf.reduce_sum(x * x, axis), "attrs": {"axis": np.array([0])}}
-    (case,) = gradcheck_cli.check({**spec, "op": "sum", "inputs": inputs}).cases
-    assert (str(case.status), case.dtype, case.pairs[0].numbers.elements) == ("passed", "float32", 4)
-
-
-def test_complex_and_whole_numbers_in_arrays():
-    spec = {"forward": tf.gather, "inputs": {"x": np.array([1 + 2j, -1j]), "ids": np.array([1, 1, 0])}}
-    report = gradcheck_cli.check(spec)
-    assert report.exit_code == 0, gradcheck_cli.render_report(report)
-
-
 @pytest.mark.parametrize("given", [3, [3], [TANH, None], np.ones(2)])
 def test_what_is_no_spec_is_named(given):
     with pytest.raises(TypeError, match="a spec must be a mapping or the path of a file, or a list of such"):
         gradcheck_cli.check(given)
-
-
-def test_an_empty_list_is_no_success():
-    with pytest.raises(NoSpecsError, match="there is no spec to check"):
-        gradcheck_cli.check([])
 
 
 def test_py_func_takes_a_list():

@@ -1,17 +1,13 @@
 """Modes and devices by the command line: tables, exit codes, processes."""
 
-from __future__ import annotations
-
-import json
 import os
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.acceptance.acceptance_root import ROOT
+from tests.support import processes
+from tests.support.processes import ROOT
 
 CODE = """
 import tensorflow as tf
@@ -58,44 +54,12 @@ def test_an_unknown_batch_shows_a_gradient_that_divides_by_a_known_one(command, 
     assert all(len(line) <= 80 for line in done.out.splitlines())
 
 
-def test_a_mode_that_differs_from_no_other_is_reproduced_alone(command, spec):
-    path = spec("mean")
-    Path(path).write_text(Path(path).read_text().replace(" inputs:", " checks: {modes: false}, inputs:", 1))
-    assert "--mode graph --mode" not in command("run", path).out.replace(" \\\n     ", "")
-    assert "--seed 0 --mode dynamic" in command("run", path).out.replace(" \\\n     ", "")
-
-
 def test_what_reproduces_it_does(command, spec):
     done = command("run", spec("mean"))
     (line,) = [line for line in done.out.replace(" \\\n", "").splitlines() if "reproduce: " in line]
     again = command(*line.split()[2:])
     assert again.code == 1
     assert "check modes  MISMATCH" in again.out
-
-
-@pytest.mark.once
-def test_in_workers_too_and_as_json(process, spec, tmp_path):
-    spec("mean")
-    done = process("run", "-j", "1", "mean.yaml", "--format", "json", cwd=tmp_path)
-    found = json.loads(done.stdout)
-    assert done.returncode == found["exit_code"] == 1
-    assert {case["mode"]: case["status"] for case in found["cases"]} == {
-        "graph": "passed",
-        "dynamic": "mismatched",
-        "eager": "passed",
-        "xla": "passed",
-    }
-    last = found["cases"][2]["checks"][-1]
-    assert (last["name"], last["status"]) == ("modes", "passed")
-
-
-def test_the_option_overrides_the_spec(command, spec):
-    done = command("run", spec("mean"), "--mode", "xla", "--mode", "eager")
-    assert done.code == 0
-    assert [line.split(" · ")[3].split()[0] for line in done.out.splitlines() if "float64" in line] == [
-        "xla",
-        "eager",
-    ]
 
 
 def test_a_forward_for_eager_mode_passes_there_and_fails_as_a_graph(command, spec):
@@ -124,25 +88,6 @@ def test_what_is_skipped_is_green_only_beside_what_was_checked(command, spec, op
     if code == 3:
         assert re.search(r"  skip GC40[23]\n", done.out)
         assert "1 skipped" in done.out or "2 skipped" in done.out
-
-
-def test_a_device_that_is_none_is_bad_usage(command, spec):
-    done = command("run", spec("square"), "--device", "gpu")
-    assert done.code == 2
-    assert "must be a device with its number, such as GPU:0, but got 'gpu'." in done.err
-
-
-def test_a_mode_that_is_none_is_bad_usage(command, spec):
-    done = command("run", spec("square"), "--mode", "egaer")
-    assert done.code == 2
-
-
-def test_the_library_checks_each_mode(spec):
-    import gradcheck_cli
-
-    report = gradcheck_cli.check(spec("mean"))
-    assert [case.mode for case in report.cases] == ["graph", "dynamic", "eager", "xla"]
-    assert report.exit_code == 1
 
 
 ON_TWO_CPUS = """
@@ -182,12 +127,5 @@ def test_ops_run_on_the_device_that_is_asked_for(tmp_path):
         "inputs: {x: {shape: [2]}}}"
     )
     path = os.pathsep.join([str(ROOT), str(tmp_path)])
-    done = subprocess.run(
-        [sys.executable, "-c", ON_TWO_CPUS],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": path},
-    )
+    done = processes.run(sys.executable, "-c", ON_TWO_CPUS, cwd=tmp_path, PYTHONPATH=path)
     assert done.returncode == 0, done.stdout + done.stderr

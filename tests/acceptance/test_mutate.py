@@ -1,7 +1,5 @@
 """`gradcheck mutate` by the command line: what specs would miss, exit codes, workers."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json
@@ -10,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from gradcheck_cli.cli.main import run_command
-from tests.acceptance.acceptance_root import ROOT
+from tests.support.processes import ROOT
 
 SPEC = """
 defaults: {inputs: {x: {shape: [3, 3]}}}
@@ -55,33 +53,11 @@ def test_a_blunt_one_misses_what_its_tolerance_hides(mutate):
     assert mutate("--tag", "blunt", "--kind", "sign", "--fail-under", "99").code == 0
 
 
-def test_json_tells_each(mutate):
-    done = mutate("--op-type", "Tanh", "--format", "json", "--kind", "sign", "--kind", "factor")
-    assert done.code == 0
-    content = json.loads(done.out)
-    outcomes = {(one["op"], one["corruption"]): one["outcome"] for one in content["mutants"]}
-    assert outcomes == {
-        ("sharp", "sign"): "caught",
-        ("sharp", "factor"): "caught",
-        ("blunt", "sign"): "caught",
-        ("blunt", "factor"): "missed",
-    }
-    assert [one["op"] for one in content["untried"]] == ["later"]  # not meant for this TensorFlow: no fault
-
-
 def test_what_can_not_be_tried_is_no_success(mutate):
     done = mutate("--tag", "raises", "--fail-under", "0")
     assert done.code == 3
     assert "not tried: import: " in done.out
     assert "1 case not tried" in done.out
-
-
-@pytest.mark.once
-def test_in_workers(process):
-    spec = ROOT / "specs" / "seeds" / "product.yaml"
-    done = process("mutate", spec, "-j", "1", "--fail-under", "100", cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    assert "(100.0 %)" in done.stdout
 
 
 def test_second_order_is_corrupted_too(tmp_path, mutate):
@@ -94,104 +70,54 @@ def test_second_order_is_corrupted_too(tmp_path, mutate):
 
 # What hides a wrong gradient, by the corruption that is to be called out of sight, with words of why; and
 # inputs that show it.
+VECTOR, POSITIVE = "{x: {shape: [3]}}", "{x: {shape: [3], uniform: {low: 0.5, high: 2}}}"
+SIGNED, FIXED = "{x: {shape: [3], value: [-1.0, 1.0, 2.0]}}", "move: false, reason: meant"
+DENSE = "{x: {shape: [%d, 3]}, weights: {shape: [3, 2]}, bias: {shape: [2]}}"
+MASKED, SCALED = "{x: {shape: [3]}, mask: {shape: [3], %s}}", "{x: {shape: [3]}, scale: {shape: [], %s}}"
+IDS = "{x: {shape: [%d]}, ids: {value: %s, dtype: int32, %s}}"
+RANGED, STATED = "{x: {shape: [%d], uniform: {low: %g, high: %g}}}", "{x: {shape: [3], value: %s}}"
+IMAGES = "{x: {shape: [%d, 3, 3, 1]}, filters: {shape: [2, 2, 1, 2]}}"
+CHOICE = "{mask: {shape: [3], dtype: bool, value: %s, move: false, reason: fixed}, x: {shape: [3]}}"
+SIDE, ONES = "no element takes its side %r", "a factor of it is 1 throughout"
+BATCH, TWICE = "the batch has size 1", "no index comes twice"
 HIDDEN = {
-    "mean for sum at a batch of 1": (
-        "dense",
-        "{x: {shape: [1, 3]}, weights: {shape: [3, 2]}, bias: {shape: [2]}}",
-        "{x: {shape: [4, 3]}, weights: {shape: [3, 2]}, bias: {shape: [2]}}",
-        ("mean", "the batch has size 1"),
-    ),
+    "mean for sum at a batch of 1": ("dense", DENSE % 1, DENSE % 4, "mean", BATCH),
     "relu6's upper limit": (
-        "tensorflow.nn:relu6",
-        "{x: {shape: [4], uniform: {low: -2, high: 2}}}",
-        "{x: {shape: [3], value: [-1.0, 1.0, 7.0]}}",
-        ("branch", "no element takes its side '> 6'"),
+        "relu6", RANGED % (4, -2, 2), STATED % "[-1.0, 1.0, 7.0]", "branch", SIDE % "> 6"
     ),
     "a mask that is all ones": (
-        "masked",
-        "{x: {shape: [3]}, mask: {shape: [3], value: 1.0, move: false, reason: meant}}",
-        "{x: {shape: [3]}, mask: {shape: [3], value: [1.0, 0.5, 2.0]}}",
-        ("ones", "a factor of it is 1 throughout"),
+        "masked", MASKED % f"value: 1.0, {FIXED}", MASKED % "value: [1, 0.5, 2]", "ones", ONES
     ),
     "a constant equal to the batch size": (
-        "over_batch",
-        "{x: {shape: [4, 2]}}",
-        "",
-        ("size", "it divides by 4 in every case"),
+        "over_batch", "{x: {shape: [4, 2]}}", "{x: {shape: [3, 2]}}", "size", "it divides by 4 in every case"
     ),
-    "the negative side of leaky relu": (
-        "leaky",
-        "{x: {shape: [3], uniform: {low: 0.5, high: 2}}}",
-        "{x: {shape: [3], value: [-1.0, 1.0, 2.0]}}",
-        ("branch", "no element takes its side '< 0'"),
-    ),
-    "segments of one": (
-        "segments",
-        "{x: {shape: [3]}, ids: {value: [0, 1, 2], dtype: int32}}",
-        "{x: {shape: [3]}, ids: {value: [0, 0, 1], dtype: int32}}",
-        ("repeats", "no index comes twice"),
-    ),
+    "the negative side of leaky relu": ("leaky", POSITIVE, SIGNED, "branch", SIDE % "< 0"),
+    "segments of one": ("segments", IDS % (3, [0, 1, 2], ""), IDS % (3, [0, 0, 1], ""), "repeats", TWICE),
     "huber's far branch": (
-        "huber",
-        "{x: {shape: [3], uniform: {low: -1, high: 1}}}",
-        "{x: {shape: [3], value: [1.0, 5.0, -5.0]}}",
-        ("branch", "no element takes its side 'false'"),
+        "huber", RANGED % (3, -1, 1), STATED % "[1.0, 5.0, -5.0]", "branch", SIDE % "false"
     ),
     "an axis hidden by its size": (
-        "tensorflow.nn:softmax",
-        "{logits: {shape: [1, 4]}}",
-        "{logits: {shape: [2, 4]}}",
-        ("axis", "all other axes have size 1"),
+        "softmax", "{logits: {shape: [1, 4]}}", "{logits: {shape: [2, 4]}}", "axis", "other axes have size 1"
     ),
     "indices that never repeat": (
-        "gather",
-        "{x: {shape: [4]}, ids: {value: [2, 0], dtype: int32, move: false, reason: fixed}}",
-        "{x: {shape: [4]}, ids: {value: [2, 2], dtype: int32}}",
-        ("repeats", "no index comes twice"),
+        "gather", IDS % (4, [2, 0], FIXED), IDS % (4, [2, 2], ""), "repeats", TWICE
     ),
     "the ends of a clip": (
-        "clip",
-        "{x: {shape: [3], uniform: {low: -0.4, high: 0.4}}}",
-        "{x: {shape: [3], value: [0.1, 1.5, -1.5]}}",
-        ("branch", "no element takes its side 'second larger'"),
+        "clip", RANGED % (3, -0.4, 0.4), STATED % "[0.1, 1.5, -1.5]", "branch", SIDE % "second larger"
     ),
-    "a scale of 1": (
-        "scaled",
-        "{x: {shape: [3]}, scale: {shape: [], value: 1.0, move: false, reason: meant}}",
-        "{x: {shape: [3]}, scale: {shape: [], value: 2.0}}",
-        ("ones", "a factor of it is 1 throughout"),
-    ),
-    "the filters of one image": (
-        "convolution",
-        "{x: {shape: [1, 3, 3, 1]}, filters: {shape: [2, 2, 1, 2]}}",
-        "{x: {shape: [2, 3, 3, 1]}, filters: {shape: [2, 2, 1, 2]}}",
-        ("mean", "the batch has size 1"),
-    ),
-    "abs on one side": (
-        "tensorflow:abs",
-        "{x: {shape: [3], uniform: {low: 0.5, high: 2}}}",
-        "{x: {shape: [3], value: [-1.0, 1.0, 2.0]}}",
-        ("branch", "no element takes its side '< 0'"),
-    ),
+    "a scale of 1": ("scaled", SCALED % f"value: 1.0, {FIXED}", SCALED % "value: 2.0", "ones", ONES),
+    "the filters of one image": ("convolution", IMAGES % 1, IMAGES % 2, "mean", BATCH),
+    "abs on one side": ("absolute", POSITIVE, SIGNED, "branch", SIDE % "< 0"),
     "a sum along one": (
-        "along",
-        "{x: {shape: [3, 1]}}",
-        "{x: {shape: [3, 2]}}",
-        ("mean", "it goes along axes of size 1"),
+        "along", "{x: {shape: [3, 1]}}", "{x: {shape: [3, 2]}}", "mean", "it goes along axes of size 1"
     ),
     "a choice that is never made": (
-        "chosen",
-        "{mask: {shape: [3], dtype: bool, value: true, move: false, reason: fixed}, x: {shape: [3]}}",
-        "{mask: {shape: [3], dtype: bool, value: [true, false, true]}, x: {shape: [3]}}",
-        ("branch", "no element takes its side 'false'"),
+        "chosen", CHOICE % "true", CHOICE % "[true, false, true]", "branch", SIDE % "false"
     ),
     "a floor that is never reached": (
-        "log_of",
-        "{x: {shape: [3], uniform: {low: 0.5, high: 2}}}",
-        "{x: {shape: [3], value: [0.01, 1.0, 2.0]}}",
-        ("branch", "no element takes its side 'second larger'"),
+        "log_of", POSITIVE, STATED % "[0.01, 1.0, 2.0]", "branch", SIDE % "second larger"
     ),
-}
+}  # fmt: skip
 
 
 def test_what_a_stated_value_hides_shows_where_it_is_moved(tmp_path, mutate):
@@ -207,8 +133,7 @@ def test_what_a_stated_value_hides_shows_where_it_is_moved(tmp_path, mutate):
 def test_the_mistake_itself_passes_where_mutate_says_so_and_fails_where_it_shows(
     tmp_path, monkeypatch, command, name
 ):
-    function, hiding, showing, (kind, words) = HIDDEN[name]
-    function = {"tensorflow:abs": "absolute"}.get(function, function.rpartition(":")[2])
+    function, hiding, showing, kind, words = HIDDEN[name]
     source = ROOT / "tests" / "acceptance" / "unseen_mistakes.py"
     (tmp_path / "unseen_mistakes.py").write_text(source.read_text())
     monkeypatch.chdir(tmp_path)
@@ -221,4 +146,4 @@ def test_the_mistake_itself_passes_where_mutate_says_so_and_fails_where_it_shows
     assert look(hiding, "run").code == 0
     mutants = json.loads(look(hiding, "mutate", "--kind", kind, "--format", "json").out)["mutants"]
     assert any(words in one["message"] for one in mutants if one["outcome"] == "out of sight")
-    assert look(showing or hiding.replace("[4, 2]", "[3, 2]"), "run").code == 1
+    assert look(showing, "run").code == 1

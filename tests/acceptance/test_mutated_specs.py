@@ -1,18 +1,15 @@
 """A bounded number of spoilt specs; the many are for `python -m tests.acceptance.mutated_specs`."""
 
-from __future__ import annotations
-
-import os
 import random
-import subprocess
 import sys
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.acceptance.acceptance_root import ROOT
 from tests.acceptance.mutated_specs import CORPUS, folder_with_code, mutated
+from tests.support import processes
+from tests.support.processes import ROOT
 
 pytestmark = pytest.mark.once
 
@@ -49,23 +46,8 @@ def test_what_is_spoilt_is_spoilt():
 
 def test_spoilt_specs_end_in_faults_or_verdicts():
     """Read and checked by a process of its own, whose memory counts."""
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(
-        [
-            sys.executable,
-            str(ROOT / "tests/acceptance/mutated_specs.py"),
-            "--count",
-            "25",
-            "--run",
-            "--jobs",
-            "1",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": path},
-    )
+    module = ("-m", "tests.acceptance.mutated_specs", "--count", "25", "--run", "--jobs", "1")
+    done = processes.run(sys.executable, *module, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("\n0 wrong\n")
     assert "'faults': " in done.stdout

@@ -1,7 +1,5 @@
 """Which op `blame` names: in half precision, for other upstreams, and behind variables and tokens."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 
@@ -47,9 +45,6 @@ DOUBLED = square(lambda u, factor: 2 * u * factor)
 CLIPPED = square(lambda u, factor: tf.clip_by_value(u * factor, -100.0, 100.0))
 SIGNED = square(lambda u, factor: tf.sign(u) * factor)
 POSITIVE = square(lambda u, factor: tf.nn.relu(u) * factor)
-MEANT = square(lambda u, factor: u * factor / tf.maximum(tf.ones([], u.dtype), tf.norm(u) / 50))
-ROUNDED = square(lambda u, factor: tf.cast(tf.cast(u, tf.bfloat16), u.dtype) * factor)
-DROPPED = square(lambda u, factor: tf.where(tf.abs(u) < 1e-3, tf.zeros_like(u), u) * factor)
 
 
 def own_bias(total):
@@ -85,10 +80,8 @@ def own_lookup(factor):
 
     @tf.custom_gradient
     def lookup(table, tokens):
-        return tf.gather(table, tokens), lambda u: (
-            factor * tf.math.unsorted_segment_sum(u, tokens, 5),
-            None,
-        )
+        of_table = lambda u: factor * tf.math.unsorted_segment_sum(u, tokens, 5)  # noqa: E731 (one line)
+        return tf.gather(table, tokens), lambda u: (of_table(u), None)
 
     return lambda tokens: lookup(TABLE.read_value(), tokens)
 
@@ -102,76 +95,33 @@ def embed32(tokens):
 
 
 V = {"variables": True}
-# name -> forward, inputs, keys, the types of the ops to be named
+# name -> forward, inputs, keys
 NAMED = {
-    "bias of 600 rows": (tf.nn.bias_add, many(600), {}, {"BiasAdd"}),
     "bias of 600 rows in a chain": (
         lambda x, b: tf.sin(tf.nn.bias_add(tf.sin(x), tf.tanh(b))),
         many(600),
         {},
-        {"BiasAdd"},
     ),
-    "bias of 100 rows": (lambda x, b: tf.nn.bias_add(tf.exp(x), tf.sin(b)), many(100), {}, {"BiasAdd"}),
-    "bias of images": (
-        lambda x, b: tf.tanh(tf.nn.bias_add(x, b)),
-        {
-            "x": {"shape": [2, 8, 20, 3], "dtype": "bfloat16"},
-            "b": {"shape": [3], "dtype": "bfloat16"},
-        },
-        {},
-        {"BiasAdd"},
-    ),
-    "cumulated": (lambda x, b: CUMULATED(tf.sin(x), tf.sin(b)), many(600), {}, {"IdentityN"}),
-    "clipped": (lambda x: tf.exp(CLIPPED(tf.sin(x))), X, {}, {"IdentityN"}),
-    "clipped in float32": (
-        lambda x: tf.exp(CLIPPED(tf.sin(x))),
-        {"x": {"shape": [4], "dtype": "float32"}},
-        {},
-        {"IdentityN"},
-    ),
-    "clipped in a function": (lambda x: tf.function(CLIPPED)(tf.sin(x)), X, {}, {"IdentityN"}),
-    "clipped by its norm": (lambda x: tf.sin(MEANT(x)), X, {}, {"IdentityN"}),
-    "its sign": (lambda x: SIGNED(tf.sin(x)), X, {}, {"IdentityN"}),
-    "its positive part": (lambda x: tf.tanh(POSITIVE(tf.sin(x))), X, {}, {"IdentityN"}),
-    "rounded to eight bits": (
-        lambda x: ROUNDED(tf.sin(x)),
-        {"x": {"shape": [4], "dtype": "float32"}},
-        {},
-        {"IdentityN"},
-    ),
-    "small ones dropped": (lambda x: DROPPED(tf.sin(x)), X, {}, {"IdentityN"}),
-    "one of two": (lambda x: CLIPPED(RIGHT(x)), X, {}, {"IdentityN"}),
-    "tokens, last": (lambda t: DOUBLED(tf.matmul(embed(t), W)), TOKENS, V, {"IdentityN"}),
-    "tokens, in the middle": (lambda t: tf.matmul(DOUBLED(embed(t)), W), TOKENS, V, {"IdentityN"}),
-    "tokens, before a sine": (lambda t: tf.sin(tf.matmul(DOUBLED(embed(t)), W)), TOKENS, V, {"IdentityN"}),
-    "tokens in float32": (
-        lambda t: tf.matmul(DOUBLED(embed32(t)), W32),
-        TOKENS,
-        V,
-        {"IdentityN"},
-    ),
-    "tokens, clipped": (lambda t: tf.exp(CLIPPED(tf.matmul(embed(t), W))), TOKENS, V, {"IdentityN"}),
-    "tokens and a bias": (lambda t: DOUBLED(tf.matmul(embed(t), W) + B), TOKENS, V, {"IdentityN"}),
-    "a table's own gradient": (lambda t: tf.matmul(own_lookup(2.0)(t), W), TOKENS, V, {"IdentityN"}),
-    "a weight's own gradient": (lambda x: tf.sin(own_dense(2.0)(x)), ROWS, V, {"IdentityN"}),
-    "a weight's, behind tokens": (lambda t: own_dense(1.5)(embed(t)), TOKENS, V, {"IdentityN"}),
-    "an argument and weights": (lambda x: tf.matmul(DOUBLED(x), W) + B, ROWS, V, {"IdentityN"}),
-    "weights alone": (lambda x: DOUBLED(W) + tf.stop_gradient(x)[:3, :2], ROWS, V, {"IdentityN"}),
+    "bias of 100 rows": (lambda x, b: tf.nn.bias_add(tf.exp(x), tf.sin(b)), many(100), {}),
+    "cumulated": (lambda x, b: CUMULATED(tf.sin(x), tf.sin(b)), many(600), {}),
+    "clipped": (lambda x: tf.exp(CLIPPED(tf.sin(x))), X, {}),
+    "clipped in float32": (lambda x: tf.exp(CLIPPED(tf.sin(x))), {"x": {**X["x"], "dtype": "float32"}}, {}),
+    "its sign": (lambda x: SIGNED(tf.sin(x)), X, {}),
+    "its positive part": (lambda x: tf.tanh(POSITIVE(tf.sin(x))), X, {}),
+    "one of two": (lambda x: CLIPPED(RIGHT(x)), X, {}),
+    "tokens, before a sine": (lambda t: tf.sin(tf.matmul(DOUBLED(embed(t)), W)), TOKENS, V),
+    "tokens in float32": (lambda t: tf.matmul(DOUBLED(embed32(t)), W32), TOKENS, V),
+    "a table's own gradient": (lambda t: tf.matmul(own_lookup(2.0)(t), W), TOKENS, V),
+    "a weight's own gradient": (lambda x: tf.sin(own_dense(2.0)(x)), ROWS, V),
+    "an argument and weights": (lambda x: tf.matmul(DOUBLED(x), W) + B, ROWS, V),
+    "weights alone": (lambda x: DOUBLED(W) + tf.stop_gradient(x)[:3, :2], ROWS, V),
 }
 RIGHT_ONES = {
-    "a bias in float32": (
-        lambda x, b: tf.sin(tf.nn.bias_add(tf.sin(x), b)),
-        many(600, "float32"),
-        {},
-    ),
-    "a bias by broadcasting": (lambda x, b: tf.sin(x + b), many(600), {}),
-    "a bias in float16": (lambda x, b: tf.sin(tf.nn.bias_add(x, b)), many(40, "float16"), {}),
+    "a bias in float32": (lambda x, b: tf.sin(tf.nn.bias_add(tf.sin(x), b)), many(600, "float32"), {}),
     "its own sum": (lambda x, b: tf.sin(SUMMED(x, tf.sin(b))), many(200), {}),
     "tokens": (lambda t: tf.sin(RIGHT(tf.matmul(embed(t), W) + B)), TOKENS, V),
-    "tokens in float32": (lambda t: tf.sin(RIGHT(tf.matmul(embed32(t), W32))), TOKENS, V),
     "a table's own gradient": (lambda t: tf.matmul(own_lookup(1.0)(t), W), TOKENS, V),
     "a weight's own gradient": (lambda x: tf.sin(own_dense(1.0)(x)), ROWS, V),
-    "a weight's, behind tokens": (lambda t: tf.sin(own_dense(1.0)(embed(t))), TOKENS, V),
     "a constant branch": (lambda x: tf.where(x > 0, tf.sin(x), 1.0), X, {}),
     "a constant branch, large": (lambda x: tf.where(x > 5, x * 1e6, tf.sin(x)), X, {}),
 }
@@ -189,8 +139,8 @@ def ask(forward, inputs, keys):
 @pytest.mark.on_change("bias of 100 rows", "clipped in float32", "its sign", "weights alone")
 @pytest.mark.parametrize("name", NAMED)
 def test_the_op_at_fault_is_named_and_no_other(name):
-    *case, types = NAMED[name]
-    paths, code = ask(*case)
+    paths, code = ask(*NAMED[name])
+    types = {"BiasAdd" if name.startswith("bias") else "IdentityN"}
     assert code == 1, [path.blame for path in paths]
     assert {op.place.type for path in paths for op in path.blame.named} == types
     assert all(len(path.blame.named) == 1 for path in paths)

@@ -5,8 +5,6 @@
 asks it of other specs than the few that are asked on each run of the tests.
 """
 
-from __future__ import annotations
-
 import json
 import os
 
@@ -14,8 +12,8 @@ import pytest
 import yaml
 
 import gradcheck_cli
-from gradcheck_cli.results import FAILING, UNDECIDED, Status, find_unchecked
-from tests.acceptance.acceptance_root import ROOT
+from gradcheck_cli.results import FAILING, UNDECIDED, Status
+from tests.support.processes import ROOT
 
 pytest_plugins = ["pytester"]
 
@@ -125,22 +123,13 @@ def test_planted_faults(command, spec, monkeypatch):
     monkeypatch.chdir(spec.parent)
     cases = hold(command, spec)
     found = {case.op: str(case.status) for case in cases}
-    assert found == {
-        "conjugated": "mismatched",
-        "lossy": "mismatched",
-        "only_at_another_draw": "mismatched",
-        "weighted": "mismatched",
-        "of_wrong_shape": "mismatched",
-        "deaf": "mismatched",
-        "unclipped": "mismatched",
-        "tie": "passed",
-        "kink": "passed",
-        "right": "passed",
-        "flat": found["flat"],
-        "cut_off": found["cut_off"],
-        "skipped": "skipped",
-        "meant": "expected_mismatch",
-    }
+    right = {op for op, status in found.items() if status == "passed"}
+    wrong = {op for op, status in found.items() if status == "mismatched"}
+    assert right >= {"tie", "kink", "right"}
+    assert wrong == {
+        "conjugated", "lossy", "only_at_another_draw", "weighted", "of_wrong_shape", "deaf", "unclipped"
+    }  # fmt: skip
+    assert (found["skipped"], found["meant"]) == ("skipped", "expected_mismatch")
     assert found["cut_off"] in FAILS
 
 
@@ -149,44 +138,6 @@ def test_planted_faults(command, spec, monkeypatch):
 def test_specs_of_this_repository(command, monkeypatch, path):
     monkeypatch.chdir(ROOT)
     hold(command, path)
-
-
-def test_blame_names_the_function_of_a_gradient_that_run_finds_wrong(command, spec, monkeypatch):
-    monkeypatch.chdir(spec.parent)
-    code = {}
-    for op in ("lossy", "weighted", "of_wrong_shape", "deaf", "conjugated"):
-        done = command("blame", spec, "--op", op)
-        code[op] = done.code
-        assert "verdict_functions.py:" in " ".join(done.out.split()), (op, done.out, done.err)
-    assert code == {"lossy": 1, "weighted": 1, "of_wrong_shape": 1, "deaf": 1, "conjugated": 1}
-
-
-def test_a_variable_can_be_asked_for(command, spec, monkeypatch):
-    monkeypatch.chdir(spec.parent)
-    pair = ("--op", "weighted", "--pair", "dy/dweight")
-    blamed = command("blame", spec, *pair)
-    assert blamed.code == 1
-    assert "blame: op 'IdentityN' (IdentityN), gradient _weighted.<locals>.grad" in blamed.out
-    done = command("trace", spec, *pair)
-    assert done.code == 0
-    assert "weight gets [" in done.out
-
-
-@pytest.mark.once
-def test_the_pytest_plugin_fails_what_run_fails(pytester, spec, monkeypatch):
-    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
-    for file in spec.parent.glob("*.py"):
-        (pytester.path / file.name).write_text(file.read_text())
-    (pytester.path / "ops.gradcheck.yaml").write_text(spec.read_text())
-    pytester.makepyprojecttoml("[tool.pytest.ini_options]\n")
-    cases = gradcheck_cli.check(spec).cases
-    bad = {case.op for case in cases if str(case.status) in FAILS} | {
-        case.op for case in find_unchecked(cases)
-    }
-    assert "skipped" in bad  # nothing of it is checked, so that a run of it ends with 3
-    done = pytester.runpytest_subprocess("--gradcheck", "-v")
-    items = [line.split("::") for line in done.outlines if "::" in line and " FAILED" in line]
-    assert {item[1] for item in items} == bad
 
 
 TRACED = {

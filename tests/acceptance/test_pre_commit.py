@@ -1,17 +1,15 @@
 """The pre-commit hooks, by pre-commit itself in a scratch repository."""
 
-from __future__ import annotations
-
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.acceptance.acceptance_root import ROOT
+from tests.support import processes
+from tests.support.processes import ROOT
 
 pytestmark = pytest.mark.once
 
@@ -28,46 +26,38 @@ def cube(x):
 """
 
 
+HOOKS = ("gradcheck-validate", "gradcheck-run")
+
+
 class Repository:
     """A git repository with the hooks, and commands in it."""
 
-    def __init__(self, folder, hooks):
+    def __init__(self, folder):
         self.folder = folder
-        self.environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "PRE_COMMIT_HOME": str(folder.parent / "pre-commit"),
-            "GIT_CONFIG_GLOBAL": os.devnull,
-        }
         folder.mkdir()
-        self.run("git", "init", "-q")
-        self.run("git", "config", "user.name", "somebody")
-        self.run("git", "config", "user.email", "somebody@example.org")
-        content = {"repos": [{"repo": str(hooks), "rev": "HEAD", "hooks": [{"id": one} for one in HOOKS]}]}
-        (folder / ".pre-commit-config.yaml").write_text(yaml.safe_dump(content))
+        for line in ("init -q", "config user.name somebody", "config user.email somebody@example.org"):
+            self.run("git", *line.split())
 
     def run(self, *command):
-        return subprocess.run(
-            command, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False
-        )
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        home = str(self.folder.parent / "pre-commit")
+        own = {"PATH": path, "PRE_COMMIT_HOME": home, "GIT_CONFIG_GLOBAL": os.devnull}
+        return processes.run(*command, cwd=self.folder, **own)
 
     def commit(self):
         self.run("git", "add", "-A")
         return self.run("git", "commit", "-m", "a change")
 
 
-HOOKS = ("gradcheck-validate", "gradcheck-run")
-
-
 @pytest.fixture
 def repository(tmp_path):
-    hooks = Repository(tmp_path / "hooks", "none")
+    hooks = Repository(tmp_path / "hooks")
     shutil.copy2(ROOT / ".pre-commit-hooks.yaml", hooks.folder)
     hooks.commit()
     revision = hooks.run("git", "rev-parse", "HEAD").stdout.strip()
-    made = Repository(tmp_path / "project", hooks.folder)
-    config = made.folder / ".pre-commit-config.yaml"
-    config.write_text(config.read_text().replace("rev: HEAD", f"rev: {revision}"))
+    made = Repository(tmp_path / "project")
+    wanted = {"repo": str(hooks.folder), "rev": revision, "hooks": [{"id": one} for one in HOOKS]}
+    (made.folder / ".pre-commit-config.yaml").write_text(yaml.safe_dump({"repos": [wanted]}))
     (made.folder / "specs").mkdir()
     # What Python compiles while the hook runs is no change of the hook's.
     (made.folder / ".gitignore").write_text("__pycache__/\n")

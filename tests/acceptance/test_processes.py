@@ -1,7 +1,5 @@
 """The command as a shell runs it: exit codes, streams, nothing of TensorFlow's."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -48,13 +46,6 @@ def test_results_go_to_standard_output_and_all_else_to_standard_error(process, f
         assert done.stderr == ""
         assert report["cases"][1]["output"] == {"lines": words, "file": None}
         assert report["cases"][0]["output"] is None
-
-
-def test_a_table_is_plain_in_a_pipe(process, folder):
-    done = process("run", "right.yaml")
-    assert done.returncode == 0
-    assert "\x1b" not in done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1].startswith("1 op · 1 case · 1 pair: 1 passed")
 
 
 def test_faults_of_a_spec_cost_no_tensorflow(process, folder):

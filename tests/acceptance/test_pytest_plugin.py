@@ -1,8 +1,5 @@
 """The pytest plugin as its user meets it: pytest in a folder with specs, by its own command line."""
 
-from __future__ import annotations
-
-import subprocess
 import sys
 import xml.etree.ElementTree as ET
 
@@ -85,12 +82,6 @@ def test_without_the_option_nothing_is_collected_and_nothing_loaded(project):
     result.assert_outcomes(passed=1)
 
 
-def test_collecting_alone_checks_nothing(project):
-    result = project.runpytest_subprocess("--gradcheck", "--collect-only", "-q")
-    assert "ops.gradcheck.yaml::cube::default::dy/dx" in result.outlines
-    assert result.ret == 0
-
-
 def test_by_name_and_by_node(project):
     result = project.runpytest_subprocess("--gradcheck", "-k", "quick or db")
     result.assert_outcomes(passed=6, deselected=9)
@@ -98,23 +89,9 @@ def test_by_name_and_by_node(project):
     one.assert_outcomes(failed=1)
 
 
-def test_ending_early_and_what_failed_last(project):
-    first = project.runpytest_subprocess("--gradcheck", "-x", "ops.gradcheck.yaml")
-    first.assert_outcomes(passed=3, failed=1)
-    again = project.runpytest_subprocess("--gradcheck", "--lf")
-    again.assert_outcomes(failed=1)
-
-
 def test_in_xdists_processes(project):
     result = project.runpytest_subprocess("--gradcheck", "-n", "2", "--dist", "loadgroup")
     result.assert_outcomes(passed=14, failed=1)
-
-
-def test_a_bad_spec_is_an_error_of_collection(project):
-    project.path.joinpath("bad.gradcheck.yaml").write_text("op: a\nforwrd: functions:square\n")
-    result = project.runpytest_subprocess("--gradcheck", "bad.gradcheck.yaml")
-    result.assert_outcomes(errors=1)
-    assert "bad.gradcheck.yaml:2: forwrd: unknown key" in result.stdout.str()
 
 
 def test_a_crash_costs_its_case_and_nothing_else(project):
@@ -124,22 +101,6 @@ def test_a_crash_costs_its_case_and_nothing_else(project):
     result = project.runpytest_subprocess("--gradcheck", "-v", "-k", "crash or square or plain")
     assert names(result, "FAILED") == ["crash::default::case"]
     assert "SIGABRT" in result.stdout.str()
-
-
-def test_configured_paths_are_collected_too(project):
-    project.makepyprojecttoml(
-        "[tool.gradcheck]\nspecs = 'gradients'\n[tool.pytest.ini_options]\ntestpaths = 'tests'\n"
-    )
-    folder = project.mkdir("gradients")
-    (folder / "functions_there.py").write_text("def double(x):\n    return 2 * x\n")
-    (folder / "double.yaml").write_text("forward: functions_there:double\ninputs: {x: {shape: [2]}}\n")
-    tests = project.mkdir("tests")
-    (tests / "test_one.py").write_text(PLAIN)
-    result = project.runpytest_subprocess("--gradcheck", "-v")
-    result.assert_outcomes(passed=3)
-    assert names(result, "PASSED") == ["test_plain", "double::default::case", "double::default::dy/dx"]
-    alone = project.runpytest_subprocess("--gradcheck", "tests")  # who says what to collect, gets that
-    alone.assert_outcomes(passed=1)
 
 
 PRODUCT = "forward: 'functions:product', inputs: {x: {shape: [2]}, w: {shape: [2]}}"
@@ -192,20 +153,6 @@ def test_what_is_skipped_fails_as_in_a_run(project, strict):
         assert bool(code) == any(name.startswith(op) for name in names(result, "FAILED")), op
 
 
-def test_it_works_without_xdist_where_markers_are_strict(project):
-    options = ("-p", "no:xdist", "--strict-markers", "-W", "error")
-    project.runpytest_subprocess("--gradcheck", *options).assert_outcomes(passed=14, failed=1)
-
-
-def test_the_plugin_alone_imports_nothing_heavy():
-    code = (
-        "import sys, gradcheck_cli.features.pytest.pytest_plugin; "
-        "print([name for name in ('tensorflow', 'numpy', 'yaml') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 def test_a_pair_that_opening_the_case_had_not_shown_is_judged_with_the_case(project):
     """Here the process that opens cases sees another function than the one that checks them."""
     project.path.joinpath("changing.py").write_text(
@@ -220,6 +167,16 @@ def test_a_pair_that_opening_the_case_had_not_shown_is_judged_with_the_case(proj
     result = project.runpytest_subprocess("--gradcheck", "-v", "new.gradcheck.yaml")
     assert "new::default::case" in names(result, "FAILED")
     assert "dy1/dx" in result.stdout.str()
+
+
+def test_configured_specs_are_collected_unless_the_command_line_says_what(project):
+    settings = "[tool.gradcheck]\nspecs = 'gradients'\n[tool.pytest.ini_options]\ntestpaths = 'tests'\n"
+    project.makepyprojecttoml(settings)
+    text = "op: sine\nforward: tensorflow:sin\ninputs: {x: {shape: [2]}}\n"
+    (project.mkdir("gradients") / "sine.yaml").write_text(text)
+    (project.mkdir("tests") / "test_one.py").write_text(PLAIN)
+    project.runpytest_subprocess("--gradcheck").assert_outcomes(passed=3)
+    project.runpytest_subprocess("--gradcheck", "tests").assert_outcomes(passed=1)
 
 
 def test_a_library_of_a_repository_has_its_own_specs(project):

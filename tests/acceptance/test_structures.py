@@ -1,51 +1,13 @@
 """Structures as whole commands: the specs under `specs/structures`, and what is said of one part of one."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 import yaml
 
-from tests.acceptance.acceptance_root import ROOT
+from tests.support.processes import ROOT
 
 FOLDER = ROOT / "tests" / "planted"
-FUNCTIONS = (FOLDER / "structured_functions.py").read_text().splitlines()
-OPS = {
-    "dict_argument": {"dy/dx", "dy/dparams.w", "dy/dparams.b"},
-    "dicts_in_a_list": None,
-    "tuple_argument": None,
-    "dataclass": None,
-    "named_tuple": {"dy/dx", "dy/dmoments.mean", "dy/dmoments.variance"},
-    "keyword_only": {"dy/dx", "dy/dweight", "dy/dbias"},
-    "keywords_of_any_name": {"dy/dnumerator", "dy/ddenominator"},
-    "named_tuple_result": {"dvariance/dx", "dmean/dx"},
-    "integers_beside": {"dy.values/dx"},
-    "sparse_matmul": {"dy/da.values", "dy/db"},
-    "sparse_result": {"dy.values/da.values"},
-    "sparse_row_sums": {"dy/da.values"},
-    "ragged_result": {"dy.flat_values/drows.flat_values"},
-    "ragged_rows": None,
-    "ragged_twice": {"dy/drows.flat_values"},
-    "indexed_slices": {"dy.values/dx"},
-    "embedding_lookup": {"dy/dtable"},
-    "lookup_of_a_table_in_use": {"dy/dtable"},
-    "indexed_slices_gradient": {"dy/dtable"},
-    "embedding_lookup_sparse": {"dy/dtable", "dy/dweights.values"},
-    "embedding_lookup_ragged": {"dy/dtable"},
-    "cond": {"dy/dx"},
-    "switch_case": {"dy/dx"},
-    "while_loop": {"dy/dx"},
-    "tensor_array": {"dy.stacked/dx", "dy.last/dx"},
-    "nested_functions": {"dy/dx", "dy/dscale"},
-    "loop_in_python": {"dy/dx"},
-    "scan": {"dy/dx", "dy/dstart"},
-    "map_fn": {"dy/dx", "dy/dscale"},
-    "map_fn_of_structures": None,
-    "py_function": {"dy/dx"},
-    "sizes_as_it_runs": {"dy/dx"},
-    "row_means": {"dy/dx"},
-}
 
 
 @pytest.fixture
@@ -64,34 +26,6 @@ def ask(tmp_path, monkeypatch, command):
         raise AssertionError(op)
 
     return run
-
-
-def line_of(start):
-    """Return the line of the planted functions that begins so."""
-    (found,) = [number for number, line in enumerate(FUNCTIONS, 1) if line.strip().startswith(start)]
-    return found
-
-
-@pytest.mark.once
-def test_every_structure_passes_in_every_mode_it_names(command, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    done = command("run", "specs/structures", "--strict", "--format", "json")
-    found = json.loads(done.out)
-    assert (done.code, found["summary"]["passed"]) == (0, found["summary"]["pairs"])
-    assert {case["op"] for case in found["cases"]} == set(OPS)
-    for case in found["cases"]:
-        assert (case["status"], case["error"]) == ("passed", None)
-        labels = {pair["label"] for pair in case["pairs"]}
-        assert labels == (OPS[case["op"]] or labels)
-        if case["op"] == "integers_beside":
-            assert case["not_differentiated"] == [
-                {"output": "y.count", "dtype": "int32"},
-                {"output": "y.is_large", "dtype": "bool"},
-                {"output": "y.places", "dtype": "int32"},
-            ]
-    modes = {op: {case["mode"] for case in found["cases"] if case["op"] == op} for op in OPS}
-    assert all({"graph", "dynamic", "eager"} <= of_op for of_op in modes.values())
-    assert sum("xla" in of_op for of_op in modes.values()) >= 20
 
 
 @pytest.mark.on_change("control_flow-py_function-XLA compiles no EagerPyFunc, which the forward uses.")
@@ -132,16 +66,6 @@ def test_show_takes_the_label_of_a_part(command, monkeypatch):
     assert "dmixed/dpair[1]  (mixed (2,), pair[1] (2,))" in done.out
 
 
-def test_a_label_that_is_none_is_told(command, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    done = command("show", "specs/structures/arguments.yaml", "--pair", "dy.hiden/dstate.cell")
-    assert done.code == 2
-    assert "no pair 'dy.hiden/dstate.cell'; there are dy.hidden/dstate.hidden, " in done.err
-    done = command("show", "specs/structures/arguments.yaml", "--pair", "dmixed/dpair[2]")
-    assert done.code == 2
-    assert "no pair is labelled 'dmixed/dpair[2]'" in done.err
-
-
 # What is wrong in one part is blamed on what made that part.
 
 NAMED = {
@@ -154,8 +78,6 @@ NAMED = {
     "in_tensor_array": ("dy/dx", "IdentityN", "bad_square_grad"),
     "in_python": ("dy/dx", "EagerPyFunc", "_EagerPyFuncGrad"),
 }
-# What TensorFlow differentiates in one go is named whole, with the gradients inside it.
-WHOLE = {"branch_taken": ("If", "bad_square_grad"), "third_turn": ("While", "bad_at_times_grad")}
 
 
 @pytest.mark.on_change("one_result_of_three", "transposed_sparse", "repeated_rows")
@@ -169,25 +91,6 @@ def test_the_op_is_blamed(ask, op):
     assert (found["type"], found["gradient"]["function"].rpartition(".")[2]) == (kind, function)
 
 
-@pytest.mark.parametrize("op", WHOLE)
-def test_a_loop_or_a_branch_is_blamed_with_the_gradient_inside(ask, op):
-    kind, function = WHOLE[op]
-    done = ask("blame", op, "--format", "json")
-    assert done.code == 1
-    (path,) = json.loads(done.out)["paths"]
-    (found,) = [one for one in path["ops"] if one["status"] == "mismatched"]
-    assert kind in found["type"]
-    (inside,) = found["inside"]
-    assert inside["function"].endswith(function)
-    assert inside["line"] == line_of(f"def {function}")
-
-
-def test_the_branch_that_is_not_taken_is_nobodys_fault(ask):
-    done = ask("blame", "branch_not_taken")
-    assert done.code == 0
-    assert "every op's own gradient is right on this path" in done.out
-
-
 def test_a_lists_loop_is_among_the_undecided(ask):
     for op in ("in_scan", "in_map"):
         done = ask("blame", op)
@@ -195,14 +98,3 @@ def test_a_lists_loop_is_among_the_undecided(ask):
         assert "bad_square.<locals>.bad_square_grad at structured_functions.py:" in done.out.replace(
             "\n    ", " "
         )
-
-
-def test_one_part_is_traced(ask):
-    done = ask("trace", "one_result_of_three", "--pair", "dy.parts[1]/dx", "--format", "json")
-    (one,) = json.loads(done.out)["passes"]
-    assert (one["output"], one["inputs"]) == ("y.parts[1]", ["x"])
-    assert [op["type"] for op in one["ops"]] == ["IdentityN"]
-    done = ask("trace", "transposed_sparse")
-    assert done.code == 0
-    assert "dy/d(a.values, dense)" in done.out
-    assert "  a.values gets [" in done.out

@@ -1,15 +1,13 @@
 """Code that begins with `tf.disable_v2_behavior()`, by each command, beside code of TensorFlow 2."""
 
-from __future__ import annotations
-
 import json
-import subprocess
 import sys
 
 import pytest
 
 import gradcheck_cli
-from tests.acceptance.acceptance_root import ROOT
+from tests.support import processes
+from tests.support.processes import ROOT
 
 pytestmark = pytest.mark.once
 
@@ -98,15 +96,8 @@ def test_each_command_takes_it(project, warm, arguments, code, words):
 
 
 def test_pytest_takes_it(project):
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--gradcheck", "-p", "no:cacheprovider", "-q", "ops.gradcheck.yaml"],
-        cwd=project,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
-        timeout=300,
-    )
+    options = ("--gradcheck", "-p", "no:cacheprovider", "-q", "ops.gradcheck.yaml")
+    done = processes.run(sys.executable, "-m", "pytest", *options, cwd=project, PYTEST_ADDOPTS="")
     assert "1 failed" in done.stdout, done.stdout
     assert "internal" not in done.stdout
 
@@ -123,9 +114,7 @@ report = gradcheck_cli.check("ops.yaml")
 print({{(case.op, case.mode): str(case.status) for case in report.cases}})
 assert not tf.executing_eagerly() and x.graph is tf.get_default_graph()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=project, capture_output=True, text=True, check=False, timeout=300
-    )
+    done = processes.run(sys.executable, "-c", program, cwd=project)
     # Its own switch holds for all that it imports: no constant has a value there, which `double` asks for.
     expected = {**EXPECTED, ("double", "graph"): "error", ("double", "eager"): "error"}
     assert done.returncode == 0, done.stderr

@@ -1,12 +1,9 @@
 """Specs whose code harms its process, amid good ones: each costs its own case only, no process is left."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 import uuid
@@ -15,6 +12,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
+from tests.support.processes import start as start_process
 
 pytestmark = pytest.mark.once
 
@@ -47,22 +46,15 @@ def project(tmp_path):
     (tmp_path / "tmp").mkdir()
     marker = f"GRADCHECK_TEST={uuid.uuid4()}"
     name, _, value = marker.partition("=")
-    environment = {**os.environ, name: value, "TMPDIR": str(tmp_path / "tmp"), "PYTHONPATH": str(PACKAGE)}
+    environment = {name: value, "TMPDIR": str(tmp_path / "tmp")}
 
     def write(**documents):
         for number, (stem, text) in enumerate(documents.items()):
             (specs / f"{number:02}_{stem}.yaml").write_text(text)
 
     def start(*arguments, **variables):
-        return subprocess.Popen(
-            [sys.executable, "-m", "gradcheck_cli", "run", *arguments],
-            cwd=tmp_path,
-            env={**environment, **variables},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        command = ["setsid", sys.executable, "-m", "gradcheck_cli", "run", *arguments]
+        return start_process(*command, cwd=tmp_path, **{**environment, **variables})
 
     def run(*arguments, **variables):
         with start(*arguments, **variables) as process:
@@ -163,14 +155,6 @@ def test_the_table_shows_what_a_failed_case_printed(project):
     assert "      all is well\n" in project.run("-j", "1", "-v").out
 
 
-def test_output_is_kept_beside_the_report(project):
-    project.write(bad=spec("bad", "exit_at_once"))
-    project.run("-j", "1", "--report", "json=out.json")
-    assert (project.folder / "out.output" / "bad.default.float64.txt").read_text() == "leaving\n"
-    (case,) = json.loads((project.folder / "out.json").read_text())["cases"]
-    assert case["output"] == {"lines": ["leaving"], "file": "out.output/bad.default.float64.txt"}
-
-
 def test_results_do_not_depend_on_how_many_processes_there_are(project):
     def plain(value):
         if isinstance(value, dict):
@@ -243,13 +227,6 @@ def test_no_process_outlives_a_run_that_is_killed(project, how):
         time.sleep(0.05)
     assert project.left() == []
     assert list((project.folder / "tmp").iterdir()) == []
-
-
-def test_a_fault_in_a_spec_does_not_wait_for_tensorflow(project):
-    project.write(bad="op: bad\nforwrd: m:f\n")
-    done = project.run()
-    assert (done.code, done.left) == (2, [])
-    assert "unknown key" in done.err
 
 
 def test_tensorflow_that_can_not_be_imported_is_said(project):

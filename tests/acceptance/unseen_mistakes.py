@@ -1,7 +1,5 @@
 """Functions with mistakes that a spec's points may hide; see `test_mutate`."""
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 

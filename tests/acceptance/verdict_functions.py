@@ -1,7 +1,5 @@
 """Functions for `test_one_verdict`: what each command has to say the same of."""
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 WEIGHT = tf.Variable([1.0, 2.0], dtype=tf.float64, name="weight")

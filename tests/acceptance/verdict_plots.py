@@ -3,8 +3,6 @@
 .venv/bin/pip install -e ".[docs]" && python -m tests.acceptance.verdict_plots
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Stands in for the spec reader and the engine: the command line is tested by what it is told."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import suppress
 from types import ModuleType, SimpleNamespace
@@ -37,18 +35,9 @@ def make_result(op="op", status=Status.PASSED, case="default", **changes):
         worst = WorstElement((0,), (0,), 1.0, 2.0, 1e-9)
         pair = altered(pair, wrong_elements=1, max_abs_error=1.0, worst=worst)
     error = CaseError("forward", "ValueError: no") if status is Status.ERROR else None
-    result = flat_results.make_case(
-        op,
-        case,
-        f"specs/{op}.yaml:1",
-        "graph",
-        "float64",
-        status,
-        0.1,
-        f"gradcheck run specs/{op}.yaml --case {case} --seed 0",
-        error=error,
-        pairs=() if error else (pair,),
-    )
+    where = (op, case, f"specs/{op}.yaml:1", "graph", "float64", status, 0.1)
+    again = f"gradcheck run specs/{op}.yaml --case {case} --seed 0"
+    result = flat_results.make_case(*where, again, error=error, pairs=() if error else (pair,))
     return altered(result, **changes)
 
 

@@ -1,13 +1,8 @@
 """`--on` and what excludes it, as far as no cluster is needed to tell."""
 
-from __future__ import annotations
-
-import io
 import sys
 
 import pytest
-
-from gradcheck_cli.cli import console
 
 pytestmark = pytest.mark.feature
 
@@ -49,22 +44,3 @@ def test_without_dask_the_extra_is_named(invoke, spec, monkeypatch):
     assert (result.code, result.out) == (2, "")
     told = '--on needs distributed, which isn\'t installed: pip install "gradcheck-cli[dask]"\n'
     assert result.err == told
-
-
-class Workers:
-    """Workers that say something of themselves, and do nothing."""
-
-    def status(self):
-        return "3 workers, 2 busy, longest conv on w1 (12 s)"
-
-
-def test_the_bar_shows_what_workers_say_of_themselves(monkeypatch):
-    shown = io.StringIO()
-    shown.isatty = lambda: True
-    monkeypatch.setattr(sys, "stderr", shown)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "160")
-    with console.progress_bar(4, Workers().status) as bar:
-        bar.update(advance=1)
-    assert "1/4" in shown.getvalue()
-    assert "3 workers, 2 busy, longest conv on w1 (12 s)" in shown.getvalue()

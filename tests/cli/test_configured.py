@@ -1,56 +1,25 @@
 """Options in pyproject.toml and in the environment: which of them holds, and what is wrong with one."""
 
-from __future__ import annotations
-
 import pytest
 
 from gradcheck_cli.cli.commands.run import command as run_command
-from gradcheck_cli.cli.options import configured
-from gradcheck_cli.features.mutation import mutate_command as mutate_command_module
 from gradcheck_cli.features.watch.merge_command import command as merge_command
 
 VALUES = {
-    "seed": ("3", "4"),
-    "op": ("huber", "conv"),
-    "case": ("default", "wide"),
-    "k": ("huber", "conv"),
-    "tag": ("a", "b"),
-    "op-type": ("MatMul", "Tanh"),
-    "last-failed": (True, False),
-    "failed-first": (True, False),
-    "budget": ("20.0", "5.0"),
-    "changed": ("HEAD", "main"),
-    "shard": ("1/2", "2/2"),
-    "exitfirst": (True, False),
-    "max-failures": ("3", "4"),
-    "max-time": ("3.5", "4.5"),
-    "cache-dir": ("c1", "c2"),
-    "format": ("json", "junit"),
-    "ignore": ("GC212", "GC2"),
-    "report": ("json=a.json", "junit=b.xml"),
-    "cov": ("pkg", "other"),
-    "cov-fail-under": ("90.0", "80.0"),
-    "branch-fail-under": ("90.0", "80.0"),
-    "baseline": ("a.lock", "b.lock"),
-    "update-baseline": ("a.lock", "b.lock"),
-    "strict": (True, False),
-    "strict-precision": (True, False),
-    "mode": ("eager", "xla"),
-    "device": ("GPU:0", "CPU:0"),
-    "power": ("0.02:0.2", "0.03:0.3"),
-    "require": ("full", "full"),
-    "search": ("2.0", "3.0"),
-    "jobs": ("3", "4"),
-    "timeout": ("3.5", "4.5"),
-    "memory": ("1GiB", "2GiB"),
-    "isolate": (True, False),
-    "on": ("dask://other:8786", "dask://host:8786"),
-    "allow-version-skew": (True, False),
-    "durations": ("3", "4"),
-    "quiet": (True, False),
-    "verbose": (True, False),
-    "watch": (True, False),
-}
+    "seed": ("3", "4"), "op": ("huber", "conv"), "case": ("default", "wide"), "k": ("huber", "conv"),
+    "tag": ("a", "b"), "op-type": ("MatMul", "Tanh"), "last-failed": (True, False),
+    "failed-first": (True, False), "budget": ("20.0", "5.0"), "changed": ("HEAD", "main"),
+    "shard": ("1/2", "2/2"), "exitfirst": (True, False), "max-failures": ("3", "4"),
+    "max-time": ("3.5", "4.5"), "cache-dir": ("c1", "c2"), "format": ("json", "junit"),
+    "ignore": ("GC212", "GC2"), "report": ("json=a.json", "junit=b.xml"), "cov": ("pkg", "other"),
+    "cov-fail-under": ("90.0", "80.0"), "branch-fail-under": ("90.0", "80.0"),
+    "baseline": ("a.lock", "b.lock"), "update-baseline": ("a.lock", "b.lock"), "strict": (True, False),
+    "strict-precision": (True, False), "mode": ("eager", "xla"), "device": ("GPU:0", "CPU:0"),
+    "power": ("0.02:0.2", "0.03:0.3"), "require": ("full", "full"), "search": ("2.0", "3.0"),
+    "jobs": ("3", "4"), "timeout": ("3.5", "4.5"), "memory": ("1GiB", "2GiB"), "isolate": (True, False),
+    "on": ("dask://other:8786", "dask://host:8786"), "allow-version-skew": (True, False),
+    "durations": ("3", "4"), "quiet": (True, False), "verbose": (True, False), "watch": (True, False),
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -139,12 +108,6 @@ def test_paths_start_at_the_file(project, invoke, tmp_path, monkeypatch):
     assert invoke("run").err.startswith("../g.lock: can't be read")
 
 
-def test_the_environments_paths_start_where_the_command_runs(project, shown, monkeypatch):
-    project("")
-    monkeypatch.setenv("GRADCHECK_REPORT", "json=a.json junit=b.xml")
-    assert shown()["report"] == ("json=a.json junit=b.xml", "GRADCHECK_REPORT")
-
-
 @pytest.mark.parametrize(
     ("text", "messages"),
     [
@@ -193,27 +156,12 @@ def test_a_variable_that_is_almost_ours_is_told(project, invoke, monkeypatch):
     )
 
 
-def test_help_needs_no_file_without_faults(project, invoke):
-    project("strickt = true\n[")
-    assert invoke("run", "--help").code == 0
-    assert "can't be read as TOML" in invoke("run").err
-
-
 def test_a_table_that_is_none(tmp_path, invoke, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pyproject.toml").write_text("tool.gradcheck = 3\n")
     result = invoke("run")
     assert result.code == 2
     assert "tool.gradcheck: must be a table, but got 3" in result.err
-
-
-def test_a_file_is_parsed_again_only_where_it_says_something_else(project, monkeypatch):
-    parsed, loads = [], configured.tomllib.loads
-    monkeypatch.setattr(configured.tomllib, "loads", lambda text: parsed.append(text) or loads(text))
-    for seed in (31, 31, 32):  # as when a test asserts gradients several times
-        project(f"seed = {seed}")
-        assert configured.read_settings().table == {"seed": seed}
-    assert len(parsed) == 2
 
 
 def test_merge_takes_the_runs_cache_alone(project, invoke, tmp_path):
@@ -279,21 +227,3 @@ def test_a_configured_baseline_can_be_left_away(project, invoke):
     project("baseline = 'missing.lock'")
     assert "missing.lock: can't be read" in invoke("run").err
     assert "missing.lock" not in invoke("run", "--no-baseline").err
-
-
-def test_mutate_takes_how_cases_run_from_the_settings_nearest_to_its_specs(monorepo, invoke, monkeypatch):
-    (monorepo / "libs/a/pyproject.toml").write_text("[tool.gradcheck]\njobs = 7\nseed = 3\nformat = 'json'\n")
-    (monorepo / "libs/b/pyproject.toml").write_text("[tool.gradcheck]\njobs = 8\n")
-    seen = []
-
-    def start(ctx, options, **_):
-        seen.append((options.jobs, ctx.params["seed"], ctx.params["form"]))
-        ctx.exit(0)
-
-    monkeypatch.setattr(mutate_command_module, "start_workers", start)
-    monkeypatch.setattr(mutate_command_module, "_add_corruptions", lambda cases, _: cases)
-    invoke("mutate", "libs/a/specs")
-    invoke("mutate", "libs/b/specs", "--seed", "4")
-    invoke("mutate", "libs/a/specs", "-j", "2")
-    assert seen == [(7, 3, "table"), (8, 4, "table"), (2, 3, "table")]
-    assert "run gradcheck once for each" in invoke("mutate", "libs/a", "libs/b").err

@@ -1,7 +1,5 @@
 """What a command loads: TensorFlow takes seconds, and --help has 0.3 s."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """A first day with wrong gradients: they are recorded as they are, and listed while they last."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -85,19 +83,6 @@ def test_what_is_known_is_listed_and_green(recorded, invoke, tmp_path):
 def test_what_is_worse_or_another_fault_fails(recorded, invoke, changes, code):
     recorded.results[1] = with_pair(recorded.results[1], **changes)
     assert invoke("run", "--baseline", "g.lock").code == code
-
-
-def test_what_is_new_fails(recorded, invoke, a_result):
-    recorded.results[0] = a_result("right", Status.MISMATCHED)
-    result = invoke("run", "--baseline", "g.lock")
-    assert result.code == 1
-    assert "1 mismatched, 1 known" in result.out
-
-
-def test_another_error_or_check_fails(recorded, invoke):
-    error = altered(recorded.results[3].error, kind="import")
-    recorded.results[3] = altered(recorded.results[3], error=error)
-    assert invoke("run", "--baseline", "g.lock").code == 3
 
 
 def test_what_is_mended_says_so_until_it_is_recorded(recorded, invoke, a_result, tmp_path):

@@ -1,10 +1,8 @@
 """`gradcheck list` as users call it, in a process of its own: it imports TensorFlow and their modules."""
 
-from __future__ import annotations
-
 import json
+import re
 from functools import partial
-from importlib.metadata import version
 
 import pytest
 
@@ -56,52 +54,26 @@ def test_start_up_chatter_and_prints_stay_off_standard_output(everything):
 
 def test_imports_come_last_with_their_origin(everything):
     last = everything[1]["gradients"][-2:]
-    assert [(entry["op_type"], entry["status"]) for entry in last] == [
-        ("MineSquare", "gradient"),
-        ("mygradients:soft", "custom_gradient"),
-    ]
-    assert {entry["origin"] for entry in last} == {"mygradients"}
-    assert [(entry["file"], entry["line"]) for entry in last] == [
-        ("mygradients.py", 10),
-        ("mygradients.py", 6),
+    assert {(entry["origin"], entry["file"]) for entry in last} == {("mygradients", "mygradients.py")}
+    assert [(entry["op_type"], entry["status"], entry["line"]) for entry in last] == [
+        ("MineSquare", "gradient", 10),
+        ("mygradients:soft", "custom_gradient", 6),
     ]
 
 
-def test_specs_cover_op_types(everything):
+def test_specs_cover_op_types(everything, gradients):
     (matmul,) = [entry for entry in everything[1]["gradients"] if entry["op_type"] == "MatMul"]
     assert matmul["specs"] == ["specs/product.yaml:1"]
-
-
-@pytest.mark.skipif(not version("tensorflow").startswith("2.21."), reason="counts of TensorFlow 2.21")
-def test_counts(everything):
-    assert everything[1]["op_types"] == 1910
-    assert everything[1]["counts"] == {
-        "gradient": 414 + 1,
-        "not differentiable": 195,
-        "none": 1910 - (609 - 4),  # four registered names aren't op types any more
-        "custom_gradient": 1,
-    }
-
-
-def test_the_default_leaves_out_op_types_without_an_entry(gradients):
-    done = gradients("--format", "json")
-    entries = json.loads(done.stdout)["gradients"]
-    assert {entry["status"] for entry in entries} == {"gradient", "not differentiable"}
+    (line,) = gradients("MatMul", "--specs", "specs").stdout.splitlines()[1:-1]
+    assert line.endswith("specs/product.yaml:1")
 
 
 def test_patterns_are_globs_in_any_case(gradients):
     done = gradients("batchmatmul*")
-    assert [line.split()[0] for line in done.stdout.splitlines()[1:-1]] == [
-        "BatchMatMul",
-        "BatchMatMulV2",
-        "BatchMatMulV3",
-    ]
+    _, *lines, end = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"]
+    assert re.fullmatch(r"3 entries: 3 gradient · \d,\d+ op types in this TensorFlow", end)
     assert "tensorflow/python/ops/math_grad.py:" in done.stdout
-
-
-def test_a_plain_name_is_looked_up_without_an_entry_too(gradients):
-    done = gradients("quantizedmatmul")
-    assert done.stdout.splitlines()[1].split() == ["QuantizedMatMul", "none"]
 
 
 def test_nothing_found_says_what_is_near(gradients):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -23,13 +21,6 @@ def test_help_names_every_command_and_exit_code(invoke, flag):
     assert "Exit codes: 0 all right, 1 a gradient is wrong" in result.out
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help(invoke, name):
-    result = invoke(name, "-h")
-    assert result.code == 0
-    assert f"Usage: gradcheck {name}" in result.out
-
-
 def test_version_names_tensorflow_too(invoke):
     result = invoke("--version")
     assert result.code == 0
@@ -51,15 +42,12 @@ def test_no_command_shows_the_help_and_fails(invoke):
             "No such command 'zzz'. Commands: run, init, show, blame, trace, search, mutate, list, diff,",
             marks=pytest.mark.feature,
         ),
-        (["run", "--strickt"], "No such option"),
         (["run", "--strickt"], "--strict"),
         (["run", "--format", "yaml"], "'yaml' is not one of 'table', 'json'"),
         (["run", "--seed", "x"], "'x' is not a valid integer"),
         (["run", "-q", "-v"], "-q and -v exclude each other."),
-        (["run", "--report", "xml=a"], ", but got 'xml=a'."),
-        (["run", "--report", "json="], ", but got 'json='."),
-        (["run", "--report", "json=no/such/a.json"], "there is no folder 'no/such' to write 'a.json' into."),
-        (["run", "--report", "json=."], "'.' is a folder; name a file in it."),
+        pytest.param(["show", "a.yaml", "--output", "-1"], "whole numbers from 0", marks=pytest.mark.feature),
+        pytest.param(["list", "--status", "x"], "'x' is not one of", marks=pytest.mark.feature),
     ],
 )
 def test_bad_usage_says_what_was_meant(invoke, arguments, wording):
@@ -67,22 +55,6 @@ def test_bad_usage_says_what_was_meant(invoke, arguments, wording):
     assert result.code == 2
     assert wording in result.err
     assert not result.out
-
-
-@pytest.mark.feature
-@pytest.mark.parametrize(
-    ("arguments", "wording"),
-    [
-        (["show", "a.yaml", "--pair", "dy/dx", "--output", "a"], "must be whole numbers from 0, such as 0,0"),
-        (
-            ["show", "a.yaml", "--pair", "dy/dx", "--output", "-1"],
-            "must be whole numbers from 0, such as 0,0",
-        ),
-        (["list", "--status", "unknown"], "'unknown' is not one of"),
-    ],
-)
-def test_bad_usage_of_features_says_what_was_meant(invoke, arguments, wording):
-    test_bad_usage_says_what_was_meant(invoke, arguments, wording)
 
 
 @pytest.mark.parametrize(
@@ -123,38 +95,6 @@ def test_an_interrupt_outside_a_run(invoke, engine):
     engine.load_error = KeyboardInterrupt()
     result = invoke("run", "specs")
     assert (result.code, result.err.strip()) == (130, "interrupted")
-
-
-@pytest.mark.parametrize(
-    "printing",
-    [
-        "m.click.echo('x')",
-        "print('x', flush=True)",
-        "print('x')",
-        "c.print_lines([c.Text('x')])",
-    ],
-)
-def test_a_reader_that_leaves_is_no_error_and_no_verdict(printing):
-    # Python's flush at exit would complain too: only a process of its own shows that.
-    script = (
-        "import sys, rich.text\n"
-        "import gradcheck_cli.cli.main as m, gradcheck_cli.cli.console as c\n"
-        "c.Text = rich.text.Text\n"
-        f"m.cli.callback = lambda: {printing}\n"
-        "m.cli.invoke_without_command = True\n"
-        "m.cli.no_args_is_help = False\n"
-        "sys.argv = ['gradcheck']\n"
-        "m.main()"
-    )
-    reader, writer = os.pipe()
-    os.close(reader)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", script], stdout=writer, stderr=subprocess.PIPE, check=False
-        )
-    finally:
-        os.close(writer)
-    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_a_terminal_without_unicode_gets_question_marks(tmp_path):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -9,33 +7,6 @@ import pytest
 from gradcheck_cli.cli.commands.run import command as run_command
 from gradcheck_cli.results import CheckResult, Status
 from tests.support.flat_results import altered, make_pair
-
-
-@pytest.mark.parametrize(
-    ("statuses", "code"),
-    [
-        ([Status.PASSED], 0),
-        ([Status.EXPECTED_MISMATCH], 0),
-        ([Status.PASSED, Status.MISMATCHED], 1),
-        ([Status.UNEXPECTED_PASS], 1),
-        ([Status.INCONCLUSIVE], 3),
-        ([Status.ERROR], 3),
-        ([Status.SKIPPED], 3),
-        ([Status.ERROR, Status.MISMATCHED], 1),
-    ],
-)
-def test_the_exit_code_is_the_reports(invoke, engine, a_result, statuses, code):
-    engine.cases *= len(statuses)
-    engine.results = [a_result(f"op{place}", status) for place, status in enumerate(statuses)]
-    assert invoke("run").code == code
-
-
-def test_an_interrupted_run_reports_what_is_done(invoke, engine):
-    engine.report = {"interrupted": True}
-    result = invoke("run")
-    assert result.code == 130
-    assert "specs/op.yaml · op" in result.out
-    assert "interrupted · 1 op" in result.out
 
 
 def test_a_run_prints_tables_and_a_summary(invoke, engine):
@@ -49,63 +20,15 @@ def test_a_run_prints_tables_and_a_summary(invoke, engine):
     )
 
 
-def test_results_stream(invoke, engine, a_case, a_result, capsys):
-    seen = []
-
-    def watch(workers, cases, *, on_progress, on_case, **rest):
-        for case, result in zip(cases, engine.results, strict=True):
-            on_progress(case, None)
-            on_case(result)
-            seen.append(capsys.readouterr().out)
-        return type(engine).run_in_workers(
-            engine, workers, (), on_progress=on_progress, on_case=on_case, **rest
-        )
-
-    engine.cases, engine.results = [a_case("a"), a_case("b")], [a_result("a"), a_result("b")]
-    engine.run_in_workers = watch
-    invoke("run")
-    assert [text.splitlines()[0].split()[0] for text in seen] == ["specs/a.yaml", "specs/b.yaml"]
-
-
-@pytest.mark.parametrize(
-    ("options", "records_fingerprint"),
-    [
-        ([], False),
-        (["--quiet"], False),
-        (["--format", "json"], True),
-        (["--report", "json={folder}/r.json"], True),
-        pytest.param(["--update-baseline", "{folder}/gradcheck.lock"], True, marks=pytest.mark.feature),
-    ],
-)
-def test_pairs_are_remembered_where_something_will_remember_them(
-    invoke, engine, tmp_path, options, records_fingerprint
-):
-    seen = []
-    run = engine.run_in_workers
-    engine.run_in_workers = lambda workers, cases, **rest: seen.extend(cases) or run(workers, cases, **rest)
-    invoke("run", *(option.format(folder=tmp_path) for option in options))
-    assert [case.wanted.records_fingerprint for case in seen] == [records_fingerprint]
-
-
 def test_quiet_shows_what_fails(invoke, engine, a_case, a_result):
     engine.cases = [a_case("good"), a_case("bad"), a_case("meant")]
-    engine.results = [
-        a_result("good"),
-        a_result("bad", Status.MISMATCHED),
-        a_result("meant", Status.EXPECTED_MISMATCH),
-    ]
+    engine.results = [a_result("good"), a_result("bad", Status.MISMATCHED)]
+    engine.results += [a_result("meant", Status.EXPECTED_MISMATCH)]
     out = invoke("run", "-q").out
     assert "specs/bad.yaml" in out
     assert "specs/good.yaml" not in out
     assert "specs/meant.yaml" not in out
     assert "3 ops · 3 cases · 3 pairs: 1 passed, 1 expected mismatch, 1 mismatched" in out
-
-
-def test_verbose_shows_how(invoke, engine, a_result):
-    engine.results = [a_result(checks=(CheckResult("linearity", Status.PASSED),))]
-    out = invoke("run", "-v").out
-    assert "central · float64 · 0 evaluations" in out
-    assert "checks passed: linearity" in out
 
 
 @pytest.mark.parametrize("flags", [[], ["-q"]])
@@ -116,42 +39,6 @@ def test_strict_fails_on_whatever_was_skipped(invoke, engine, a_result, flags):
     result = invoke("run", "--strict", *flags)
     assert result.code == 3
     assert "skip GC401  no gradient here" in result.out
-
-
-def test_strict_leaves_a_verdict_alone(invoke, engine, a_result):
-    engine.results = [a_result(status=Status.MISMATCHED, checks=(CheckResult("x", Status.SKIPPED),))]
-    assert invoke("run", "--strict").code == 1
-
-
-def test_json_is_all_there_is_on_standard_output(invoke, engine):
-    engine.during = lambda: sys.stdout.write("printed by a forward\n")
-    result = invoke("run", "--format", "json")
-    assert json.loads(result.out)["summary"]["passed"] == 1
-    assert result.err == "printed by a forward\n"
-
-
-def test_reports_are_written_beside_the_table(invoke, engine, a_result, tmp_path):
-    engine.results = [a_result(status=Status.MISMATCHED)]
-    files = [tmp_path / "a.json", tmp_path / "b.json"]
-    result = invoke("run", *(f"--report=json={file}" for file in files))
-    assert "MISMATCH" in result.out
-    assert [json.loads(file.read_text())["exit_code"] for file in files] == [1, 1]
-
-
-def test_the_reports_exit_code_is_the_processs(invoke, engine, a_result, tmp_path):
-    engine.results = [a_result(checks=(CheckResult("modes", Status.SKIPPED),))]
-    file = tmp_path / "a.json"
-    result = invoke("run", "--strict", f"--report=json={file}")
-    assert result.code == json.loads(file.read_text())["exit_code"] == 3
-
-
-def test_a_report_that_can_not_be_written_is_said(invoke, engine, tmp_path):
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    engine.during = folder.rmdir  # it was there when the command line was read
-    result = invoke("run", f"--report=json={folder / 'a.json'}")
-    assert result.code == 2
-    assert result.err == f"can't write the report to '{folder / 'a.json'}': No such file or directory\n"
 
 
 def broken(*_):
@@ -184,16 +71,6 @@ def test_seeds_go_to_specs(invoke, engine):
     assert engine.asked["load_seed"] is None
 
 
-def test_cases_are_chosen_by_name(invoke, engine, a_case):
-    engine.cases = [a_case("a"), a_case("a", "wide"), a_case("b", "wide"), a_case("b", "tall")]
-    invoke("run", "--case", "wide", "--case", "tall")
-    assert [(case.op, case.name) for case in engine.asked["cases"]] == [
-        ("a", "wide"),
-        ("b", "wide"),
-        ("b", "tall"),
-    ]
-
-
 def test_a_case_that_is_not_there(invoke, engine, a_case):
     engine.cases = [a_case("a"), a_case("a", "wide")]
     result = invoke("run", "--case", "wide", "--case", "wid")
@@ -205,14 +82,6 @@ def test_a_case_that_is_not_there(invoke, engine, a_case):
 def test_notices_go_to_standard_error(invoke, engine):
     engine.report = {"notices": ("no GPU here",)}
     assert invoke("run").err == "no GPU here\n"
-
-
-def test_paths_default_to_the_projects(invoke, engine, tmp_path, monkeypatch):
-    (tmp_path / "pyproject.toml").write_text('[tool.gradcheck]\nspecs = "checks"\n')
-    (tmp_path / "sub").mkdir()
-    monkeypatch.chdir(tmp_path / "sub")
-    invoke("run")
-    assert engine.asked["paths"] == [os.path.join("..", "checks")]  # noqa: PTH118 (as printed)
 
 
 @pytest.mark.parametrize(
@@ -230,11 +99,6 @@ def test_colour(invoke, engine, monkeypatch, variables, coloured):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert ("\x1b[" in invoke("run").out) is coloured
-
-
-def test_the_width_is_the_terminals(invoke, engine, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
-    assert len(invoke("run").out.splitlines()[0]) == 100
 
 
 @pytest.mark.feature  # formats for other programs
@@ -300,6 +164,7 @@ def test_annotations_leave_another_programs_standard_output_alone(invoke, engine
         (["junit="], "must be json=FILE"),
         (["github=a"], "must be json=FILE"),
         (["json=no/such/a.json"], "there is no folder 'no/such' to write 'a.json' into."),
+        (["json=."], "'.' is a folder; name a file in it."),
         pytest.param(
             ["json=a.x", "junit=./a.x"],
             "'./a.x' is to hold two reports, json and junit; name two files.",
@@ -311,17 +176,6 @@ def test_reports_that_can_not_be(invoke, engine, values, message):
     result = invoke("run", *(f"--report={value}" for value in values))
     assert result.code == 2
     assert message in " ".join(result.err.split())
-
-
-@pytest.mark.feature  # formats for other programs
-def test_the_other_reports_are_written_where_one_can_not_be(invoke, engine, tmp_path):
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    engine.during = folder.rmdir
-    good = tmp_path / "good.xml"
-    result = invoke("run", f"--report=json={folder / 'a.json'}", f"--report=junit={good}")
-    assert result.code == 2
-    assert good.exists()
 
 
 def test_the_end_lists_what_failed(invoke, engine, a_result):
@@ -343,37 +197,8 @@ def test_what_is_skipped_has_one_line_for_an_op_and_is_not_called_undecided(invo
         altered(a_result("far", Status.SKIPPED, case), pairs=(), checks=(skipped,)) for case in "abc"
     ]
     end = invoke("run").out.partition("failed:\n")[2].splitlines()
-    assert end[0].split() == [
-        "GC403",
-        "device",
-        "specs/far.yaml",
-        "·",
-        "far",
-        "·",
-        "a",
-        "·",
-        "check",
-        "device",
-        "and",
-        "2",
-        "more",
-    ]
+    assert " ".join(end[0].split()) == "GC403 device specs/far.yaml · far · a · check device and 2 more"
     assert end[1].startswith("  `gradcheck explain GC403`")
-
-
-@pytest.mark.feature  # a format for other programs
-def test_concise_names_a_skipped_check_skipped(invoke, engine, a_result):
-    skipped = CheckResult("device", Status.SKIPPED, "TensorFlow finds no GPU:0")
-    engine.results[:] = [altered(a_result("far", Status.SKIPPED), pairs=(), checks=(skipped,))]
-    (line, *_) = invoke("run", "--format", "concise").out.splitlines()
-    assert line.startswith("specs/far.yaml:1: far · check device: skipped GC403 device: TensorFlow")
-
-
-@pytest.mark.feature  # a format for other programs
-def test_concise_is_a_line_for_each_finding(invoke, engine, a_result):
-    engine.results[:] = [a_result("good"), a_result("bad", Status.MISMATCHED)]
-    lines = invoke("run", "--format", "concise").out.splitlines()
-    assert lines[0].startswith("specs/bad.yaml:1: bad · dy/dx: mismatched GC101 value: error=")
 
 
 @pytest.mark.feature

@@ -1,7 +1,5 @@
 """Two files that have an op of one name: the file tells them apart; a name that is alone stays."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -127,22 +125,6 @@ def test_an_op_has_moved_if_its_name_is_in_no_other_file(norms, invoke):
     assert changes_of(invoke, "other") == (0, {("norm", R): "known"})
 
 
-def test_a_name_in_two_new_files_is_neither(norms, invoke):
-    norms(p=RIGHT)
-    invoke("run", "specs", "--update-baseline", "g.lock")
-    Path(P).unlink()
-    norms(q=RIGHT, r=RIGHT)
-    code, found = changes_of(invoke, "specs", "other")
-    assert code == 1
-    assert found == {
-        (f"{P}::norm", P): "vanished",
-        (f"{Q}::norm", Q): "new",
-        (f"{R}::norm", R): "new",
-    }
-    invoke("run", "specs", "other", "--update-baseline", "g.lock")
-    assert lines() == [("norm", R, "passed"), ("norm", Q, "passed")]
-
-
 def test_what_was_not_selected_is_not_missed(norms, invoke, engine):
     norms(p=RIGHT)
     invoke("run", "specs", "--update-baseline", "g.lock")
@@ -152,22 +134,6 @@ def test_what_was_not_selected_is_not_missed(norms, invoke, engine):
     assert [case.file for case in engine.asked["cases"]] == [Q]
     invoke("run", "specs", "-k", "q.yaml", "--update-baseline", "g.lock")
     assert lines() == [("norm", P, "passed"), ("norm", Q, "passed")]
-
-
-def test_a_name_selects_both(norms, invoke, engine):
-    norms(p=RIGHT, q=RIGHT)
-    invoke("run", "specs", "--op", "norm")
-    assert [case.file for case in engine.asked["cases"]] == [P, Q]
-
-
-def test_show_shows_both(norms, invoke, engine, a_view):
-    norms(p=RIGHT, q=RIGHT)
-    engine.view = a_view
-    out = invoke("show", "specs", "--op", "norm").out
-    assert [line.split(" · ")[:2] for line in out.splitlines() if line.startswith("specs/")] == [
-        [P, "norm"],
-        [Q, "norm"],
-    ]
 
 
 def test_shards_take_one_each_and_are_a_whole_again(norms, invoke, engine):

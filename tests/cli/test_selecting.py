@@ -1,7 +1,5 @@
 """The options of `gradcheck run` that say which cases run, and when a run ends early."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -102,35 +100,3 @@ def test_the_slowest_are_listed(invoke, several, a_result):
     several.results[1] = a_result("huber", case="wide", duration_s=12.5)
     out = invoke("run", "--durations", "2").out
     assert "slowest 2 cases:\n     12.50 s  specs/huber.yaml · huber · wide\n      0.10 s  specs/" in out
-
-
-@pytest.mark.feature
-def test_merge_joins_shards(invoke, several, tmp_path, a_result):
-    files = []
-    for index, results in ((1, several.results[1:]), (2, several.results[:1])):
-        several.results = results
-        files.append(tmp_path / f"{index}.json")
-        invoke("run", "--shard", f"{index}/2", f"--report=json={files[-1]}")
-        several.results = [a_result("huber"), a_result("huber", case="wide"), a_result("conv")]
-    whole = tmp_path / "whole.xml"
-    result = invoke("merge", *map(str, files), "--cache-dir", str(tmp_path / "c"), f"--report=junit={whole}")
-    assert result.code == 0, result.err
-    assert "2 ops · 3 cases · 3 pairs: 3 passed" in result.out
-    assert whole.read_text().count("<testcase") == 3
-    one = invoke("merge", str(files[0]), "--cache-dir", str(tmp_path / "c"))
-    assert one.code == 3
-    assert "NOT CHECKED GC601  shard 2/2 is missing: its cases weren't checked" in one.out
-
-
-@pytest.mark.feature
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "Missing argument 'REPORT...'"),
-        (["none.json"], "none.json: can't be read: No such file or directory"),
-    ],
-)
-def test_merge_of_nothing(invoke, arguments, message):
-    result = invoke("merge", *arguments)
-    assert result.code == 2
-    assert message in result.err

@@ -1,8 +1,4 @@
-from __future__ import annotations
-
 import json
-import sys
-from dataclasses import replace
 
 import pytest
 
@@ -24,25 +20,6 @@ def test_a_row_in_the_inputs_shape(invoke, matmul):
     assert (result.code, result.err) == (0, "")
     assert "analytic\n  a[0]  5  7\n  a[1]  0  0\n" in result.out
     assert matmul.asked["label"] == "dc/da"
-
-
-def test_the_seed_of_a_run(invoke, matmul):
-    assert invoke("show", "a.yaml", "--pair", "dc/da", "--seed", "7").code == 0
-    assert matmul.asked["load_seed"] == 7
-    assert invoke("show", "a.yaml", "--pair", "dc/da").code == 0
-    assert matmul.asked["load_seed"] is None
-
-
-def test_the_whole(invoke, matmul):
-    result = invoke("show", "specs/matmul.yaml", "--pair", "dc/da")
-    assert "  c[1,1]  0  0  6  8\n" in result.out
-
-
-def test_json(invoke, matmul):
-    matmul.during = lambda: sys.stdout.write("printed by a forward\n")
-    result = invoke("show", "a.yaml", "--pair", "dc/da", "--output", "[0, 0]", "--format", "json")
-    assert json.loads(result.out)["numeric"] == [[5.0, 7.0], [0.0, 0.0]]
-    assert result.err == "printed by a forward\n"
 
 
 def test_a_label_that_is_not_there_names_the_pairs(invoke, matmul):
@@ -69,13 +46,6 @@ def test_outputs_that_only_tracing_names_are_left_to_the_engine(invoke, matmul, 
 def test_an_index_that_is_not_there(invoke, matmul, index, wording):
     result = invoke("show", "a.yaml", "--pair", "dc/da", "--output", index)
     assert (result.code, result.out, result.err) == (2, "", wording)
-
-
-def test_a_scalar_output_needs_no_index(invoke, matmul):
-    view = matmul.view
-    matmul.view = replace(view, output=replace(view.output, shape=()))
-    result = invoke("show", "a.yaml", "--pair", "dc/da", "--output", "0")
-    assert "c has shape (), but the index has 1 numbers; leave --output out" in result.err
 
 
 def test_where_several_cases_have_the_pair_each_is_shown(invoke, matmul, a_case):

@@ -1,7 +1,5 @@
 """A run on a real terminal: the progress bar shares the screen with the results and leaves no trace."""
 
-from __future__ import annotations
-
 import os
 import pty
 import subprocess
@@ -74,11 +72,6 @@ def test_the_bar_is_drawn_on_standard_error_only(terminal):
     assert "\x1b" not in out
     assert out.splitlines()[0].endswith("0.10 s")
     assert out.splitlines()[-1].startswith("1 op · 1 case · 1 pair: 1 passed")
-
-
-def test_without_a_terminal_there_is_no_bar():
-    done = run(capture_output=True)
-    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_results_on_a_terminal_have_colour(terminal):

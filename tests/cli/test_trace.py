@@ -1,7 +1,5 @@
 """`trace` and `blame` by what they're told: options, exit codes, which case is meant."""
 
-from __future__ import annotations
-
 import json
 import sys
 from types import ModuleType, SimpleNamespace
@@ -51,18 +49,6 @@ def of(status, agrees):
 
 
 RIGHT, WRONG, UNSURE = of(Status.PASSED, True), of(Status.MISMATCHED, False), of(Status.INCONCLUSIVE, False)  # noqa: FBT003
-
-
-def test_its_options(invoke, backward):
-    assert invoke("trace", "a.yaml", "--pair", "dy/dx", "--type", "Square", "--type", "Exp").code == 0
-    assert (ASKED["label"], ASKED["types"]) == ("dy/dx", ("Square", "Exp"))
-
-
-@pytest.mark.parametrize("command", ["trace", "blame"])
-def test_the_seed_of_a_run(invoke, backward, command):
-    backward.blames = (RIGHT,)
-    assert invoke(command, "a.yaml", "--seed", "7").code == 0
-    assert backward.engine.asked["load_seed"] == 7
 
 
 def test_json_stays_json_when_the_forward_prints(invoke, backward):

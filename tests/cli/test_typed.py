@@ -1,7 +1,5 @@
 """What people type who know pytest, ruff, torch or JAX: each is done, or answered with the line to type."""
 
-from __future__ import annotations
-
 import pytest
 
 from gradcheck_cli.cli.options.typed_words import NamedSpec, keep_named

@@ -1,7 +1,5 @@
 """Modules are imported in a process of their own: what crashes, exits or raises there is named."""
 
-from __future__ import annotations
-
 import pytest
 
 from gradcheck_cli.features.coverage.measure import Importing

@@ -1,7 +1,5 @@
 """Which gradients a module's text holds: decorators, calls, wrappers, in functions and factories too."""
 
-from __future__ import annotations
-
 import ast
 import textwrap
 
@@ -37,7 +35,7 @@ CASES = {
         """,
         [("custom_gradient", "f", ""), ("custom_gradient", "g", ""), ("custom_gradient", "h", "")],
     ),
-    "another name for it": (
+    "another name for it, and a partial": (
         """
         from tensorflow import custom_gradient as cg
         vjp = tf.custom_gradient
@@ -45,15 +43,10 @@ CASES = {
         def f(x): return x, g
         @vjp
         def h(x): return x, g
-        """,
-        [("custom_gradient", "f", ""), ("custom_gradient", "h", "")],
-    ),
-    "a partial": (
-        """
         @functools.partial(tfp.custom_gradient, vjp_fwd=a, vjp_bwd=b)
-        def f(x): return x
+        def k(x): return x
         """,
-        [("custom_gradient", "f", "")],
+        [("custom_gradient", "f", ""), ("custom_gradient", "h", ""), ("custom_gradient", "k", "")],
     ),
     "in a factory, a method and a class": (
         """
@@ -85,14 +78,6 @@ CASES = {
             return tf.custom_gradient(lambda x: (x, g))(x)
         """,
         [("custom_gradient", "plain", ""), ("custom_gradient", "use.<locals>.line 5", "")],
-    ),
-    "calls of functions whose names end so are calls": (
-        """
-        @tf.custom_gradient
-        def _f_custom_gradient(x): return x, g
-        def f(x): return _f_custom_gradient(x)
-        """,
-        [("custom_gradient", "_f_custom_gradient", "")],
     ),
     "registered, by decorator and by call": (
         """
@@ -176,19 +161,12 @@ CASES = {
         """,
         [],
     ),
-    "in strings and comments": ('text = "@tf.custom_gradient"  # tf.custom_gradient(f)', []),
 }
 
 
 @pytest.mark.parametrize(("text", "expected"), CASES.values(), ids=list(CASES))
 def test_what_is_found(text, expected):
     assert found(text) == expected
-
-
-def test_lines_are_those_of_decorators_and_def():
-    text = "x = 1\n@outer\n@tf.custom_gradient\ndef f(x):\n    return x, g\n"
-    (one,) = find_gradients(ast.parse(text), "pkg.m", "pkg/m.py")
-    assert (one.target, one.line, one.lines) == ("pkg.m:f", 4, {2, 3, 4})
 
 
 def test_lines_are_those_of_the_functions_that_a_decorator_is_given_too():

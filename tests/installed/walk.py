@@ -43,13 +43,7 @@ FILES = {
     "bad.yaml": SPEC.format(name="cube").replace("forward", "forwrd"),
     "skipped.yaml": SPEC.format(name="cube") + "pairs: {dy/dx: skip}\n",
 }
-REPORTS = {
-    "json": "json",
-    "junit": "xml",
-    "markdown": "md",
-    "sarif": "sarif",
-    "html": "html",
-}
+REPORTS = {"json": "json", "junit": "xml", "markdown": "md", "sarif": "sarif", "html": "html"}
 ALL_REPORTS = "--report github " + " ".join(f"--report {kind}=%.{end}" for kind, end in REPORTS.items())
 IN_THE_WAY = ("Traceback", "internal error", "Error:", "GC318")
 PARSED = {"json", "sarif", "junit", "html"}

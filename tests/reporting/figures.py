@@ -1,7 +1,5 @@
 """Figures as a run makes them, for tests of what is drawn of them."""
 
-from __future__ import annotations
-
 import math
 
 from gradcheck_cli.results import Figure, HeatMap, Ladder

@@ -1,14 +1,11 @@
 """Blame in print."""
 
-from __future__ import annotations
-
-import json
 from types import SimpleNamespace
 
 import pytest
 
 from gradcheck_cli.checking.ops.operation import OpPlace
-from gradcheck_cli.features.blame.blame_text import MAX_OTHERS, blame_json, blame_lines
+from gradcheck_cli.features.blame.blame_text import MAX_OTHERS, blame_lines
 from gradcheck_cli.features.blame.path_blame import Blame, OpVerdict
 from gradcheck_cli.reporting.terminal import layout
 from gradcheck_cli.results import Status
@@ -68,13 +65,3 @@ def test_many_others_are_counted():
 )
 def test_where_none_is_named_it_says_why(found, wording):
     assert wording in text(found, 200)
-
-
-def test_json_has_every_op():
-    content = json.loads(blame_json(CASE, [of(WRONG, RIGHT)], 1))
-    assert (content["exit_code"], content["spec"]) == (1, "specs/chain.yaml:2")
-    (one,) = content["paths"]
-    assert (one["named"], one["status"], one["agrees"]) == ("chain/op31", "mismatched", False)
-    assert one["message"].startswith("op 'chain/op31' (Exp)")
-    assert [op["status"] for op in one["ops"]] == ["mismatched", "passed"]
-    assert one["ops"][0]["gradient"] == {"function": "bad_exp_grad", "file": "file.py", "line": 12}

@@ -1,16 +1,11 @@
 """Sides of branches and hand-written gradients, as each report shows them."""
 
-from __future__ import annotations
-
 from pathlib import Path
-
-import pytest
 
 from gradcheck_cli.features.coverage.measure import branch_lines, coverage_lines
 from gradcheck_cli.features.exchange.annotations import to_github
 from gradcheck_cli.features.exchange.markdown import to_markdown
-from gradcheck_cli.gate import Branch, CoverageStatus, GradientCoverage, GradientRun, WrittenGradient
-from gradcheck_cli.reporting.exchange.json_report import read_report, to_json
+from gradcheck_cli.gate import Branch, CoverageStatus, GradientCoverage, WrittenGradient
 from gradcheck_cli.reporting.report_text import case_lines
 from gradcheck_cli.reporting.terminal import layout
 from tests.support.flat_results import altered
@@ -44,14 +39,6 @@ def test_sides_that_were_never_seen_stand_under_the_table(passed):
     assert line(chosen) == [told]
 
 
-def test_where_all_were_seen_nothing_is_said_without_being_asked(passed):
-    case = altered(passed, branches=(ALL,))
-    assert (line(case), line(case, verbose=True)) == ([], ["branches 2 of 2"])
-    excused = altered(passed, branches=(altered(WHERE, excused=(("true", "a sine"),)),))
-    said = ["branches 1 of 1 · 1 excused: x > 3.5 true (ops.py:14): a sine"]
-    assert (line(excused), line(excused, verbose=True)) == ([], said)
-
-
 def test_a_share_of_sides_over_all_cases(report, passed):
     other = altered(WHERE, seen=("true",))
     cases = (altered(passed, branches=(WHERE, LOOP)), altered(passed, case="wide", branches=(other,)))
@@ -76,11 +63,6 @@ def test_sides_that_nobody_looked_at(report, passed):
     assert branch_lines(altered(alone, branch_fail_under=1))[0].plain == text
 
 
-@pytest.mark.parametrize(("least", "code"), [(None, 0), (50, 0), (51, 3)])
-def test_a_share_of_gradients(report, passed, least, code):
-    assert altered(report, cases=(passed,), coverage=altered(COVERAGE, fail_under=least)).exit_code == code
-
-
 def test_lines_name_what_is_not_covered():
     head = "hand-written gradients of pkg: 1 of 2 covered (50.0 %), 1 excused"
     missing = (
@@ -89,26 +71,6 @@ def test_lines_name_what_is_not_covered():
     assert layout.plain(coverage_lines(COVERAGE, 110)) == f"{missing}{head}\n"
     too_few = layout.plain(coverage_lines(altered(COVERAGE, fail_under=51), 110))
     assert too_few == f"{missing}{head}, --cov-fail-under 51 isn't reached\n"
-
-
-def test_json_reads_back(report, passed, tmp_path):
-    run = GradientRun("pkg:f", ("pkg.py:4",), ("pkg.py:3",), ("dM1/dM0",))
-    case = altered(
-        passed, branches=(WHERE, ALL), custom_gradients=(run,), chosen_points=1, sides_unknown="why"
-    )
-    whole = altered(
-        report, cases=(case,), coverage=altered(COVERAGE, fail_under=80.0), branch_fail_under=70.0
-    )
-    file = tmp_path / "report.json"
-    file.write_text(to_json(whole))
-    found = read_report(file)
-    assert found.coverage == whole.coverage
-    assert (found.cases[0].seen.branches, found.cases[0].seen.custom_gradients) == (
-        case.seen.branches,
-        (run,),
-    )
-    assert found.cases[0].seen.sides_unknown == "why"
-    assert (found.policy.branch_fail_under, found.exit_code) == (70.0, 3)
 
 
 def test_markdown_and_annotations(report, passed):

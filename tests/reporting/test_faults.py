@@ -1,7 +1,5 @@
 """Faults of specs: the line with a caret, annotations, SARIF."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -9,7 +7,7 @@ import pytest
 
 from gradcheck_cli.errors import Fault, SpecError
 from gradcheck_cli.features.exchange.annotations import faults_github, faults_sarif
-from gradcheck_cli.reporting.formats import excerpt, faults_json
+from gradcheck_cli.reporting.formats import excerpt
 from gradcheck_cli.spec.load import load_cases
 
 BAD = Fault("specs/a.yaml", 3, "inputs.x.dtype", "must be a TensorFlow dtype, but got 'flaot32'")
@@ -50,10 +48,6 @@ def test_a_line_that_can_not_be_shown_is_left_out(tmp_path, content, line):
     assert excerpt(Fault(str(file), line, "a", "is bad")) == []
 
 
-def test_no_file_no_excerpt():
-    assert excerpt(Fault("none.yaml", 1, "a", "is bad")) == []
-
-
 def test_annotations_name_file_and_line():
     place, command = "::error file=specs/a.yaml,line=3,title=gradcheck%3A ", faults_github([BAD], Path())
     assert command.startswith(place)
@@ -73,9 +67,3 @@ def test_sarif_is_valid_and_names_the_place():
     assert first["locations"][0]["physicalLocation"]["region"] == {"startLine": 3}
     assert "region" not in second["locations"][0]["physicalLocation"]
     assert validate.validation_errors(json.loads(faults_sarif([], Path()))) == []
-
-
-def test_json_has_all_parts():
-    assert json.loads(faults_json([BAD]))["faults"] == [
-        {"path": "specs/a.yaml", "line": 3, "place": BAD.place, "message": BAD.message}
-    ]

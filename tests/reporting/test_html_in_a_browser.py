@@ -1,7 +1,5 @@
 """The HTML page in a real Chromium, where there is one: what the script does, and what overflows."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path
@@ -88,24 +86,6 @@ def test_the_table_is_filtered_by_words_and_status(page):
     assert opened.faults == []
 
 
-def test_a_filter_hides_the_blocks_below_and_their_headings(page):
-    opened = page()
-    shown = "details[id]:visible summary"
-    assert opened.locator(shown).count() > 3
-    opened.get_by_label("Filter", exact=True).fill("huber float32")
-    # Its structural check and its warning, which have no rows, and its pair.
-    of_huber = ["failed", "warned", "mismatched"]
-    assert [text.split()[0] for text in opened.locator(shown).all_inner_texts()] == of_huber
-    opened.get_by_label("Filter", exact=True).fill("")
-    opened.get_by_label("Status").select_option("error")
-    assert [text.split()[:2] for text in opened.locator(shown).all_inner_texts()] == [["error", "broken:"]]
-    headings = opened.locator("h2:visible").all_inner_texts()
-    assert headings == ["What failed first", "Pairs", "Errors and checks"]
-    opened.get_by_label("Status").select_option("")
-    opened.get_by_label("Spec").select_option("specs/huber.yaml")
-    assert [text.split()[0] for text in opened.locator(shown).all_inner_texts()] == of_huber
-
-
 def test_the_worst_comes_first_and_numbers_are_sorted_the_largest_first(page):
     opened = page()
     assert opened.locator("#table thead th:visible").all_inner_texts()[:5] == [
@@ -139,30 +119,6 @@ def test_the_worst_comes_first_and_numbers_are_sorted_the_largest_first(page):
     assert opened.faults == []
 
 
-def test_of_thousands_the_first_are_laid_out_until_all_are_asked_for(page):
-    opened = page()
-    opened.evaluate("""() => {
-        const body = document.querySelector('#table tbody');
-        const row = body.rows[5].outerHTML;
-        body.insertAdjacentHTML('beforeend', row.repeat(600));
-        document.body.append(Object.assign(document.createElement('script'),
-            {textContent: document.scripts[0].textContent}));
-    }""")
-    assert visible(opened) == 500
-    assert opened.locator("output").text_content() == "666 rows, the first 500 shown"
-    opened.get_by_role("button", name="Show all").click()
-    assert visible(opened) == 666
-
-
-def test_a_link_opens_its_details(page):
-    opened = page()
-    link = opened.locator("#table a").first
-    details = opened.locator(f"details{link.get_attribute('href')}")
-    details.evaluate("one => one.open = false")
-    link.click()
-    assert details.evaluate("one => one.open")
-
-
 PAPER = {"width": 718, "height": 1000}  # A4 without its margins
 # Numbers that a box cuts, or that lie beyond one that they are in; and whatever has a scroll bar of its own.
 OUTSIDE = """() => [...document.querySelectorAll('.number')].filter((one) => {
@@ -193,45 +149,3 @@ def test_no_column_of_numbers_is_outside_of_its_box(page, size, media):
     assert opened.evaluate("document.documentElement.scrollWidth") == size["width"]
     badge = opened.locator("#table .badge.mismatched").first.bounding_box()
     assert 0 <= badge["x"] < badge["x"] + badge["width"] < size["width"] / 2
-
-
-def test_paper_has_all_columns_and_the_content_of_closed_details_in_dark_ink(page):
-    opened = page(PAPER, color_scheme="dark")
-    closed = "details:not([open]) > :last-child"
-    assert not opened.locator(closed).first.is_visible()
-    opened.emulate_media(media="print")
-    assert opened.locator(closed).count() > 2
-    assert all(one.bounding_box()["height"] > 0 for one in opened.locator(closed).all())
-    assert opened.locator("#table thead th:visible").count() == opened.locator("#table thead th").count()
-    assert not opened.locator(".filter").is_visible()
-    assert opened.evaluate("getComputedStyle(document.body).color") == "rgb(26, 29, 33)"
-
-
-@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
-def test_what_scrolls_is_reached_by_keyboard(page, size):
-    opened = page(size)
-    scrolling = opened.evaluate("""() => [...document.querySelectorAll('body *')].filter(
-        (one) => one.scrollWidth > one.clientWidth && /auto|scroll/.test(getComputedStyle(one).overflowX)
-            && one.tabIndex < 0).map((one) => one.outerHTML.slice(0, 80))""")
-    assert scrolling == []
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_overflows_a_phone(page, scheme):
-    opened = page(PHONE, color_scheme=scheme)
-    assert opened.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
-    assert opened.faults == []
-
-
-def test_it_asks_nobody_for_anything(page):
-    opened = page()
-    loaded = opened.evaluate("performance.getEntriesByType('resource').map(one => one.name)")
-    assert [name for name in loaded if not name.startswith("data:")] == []
-
-
-def test_dark_and_light_differ(page):
-    colours = {
-        page(color_scheme=scheme).evaluate("getComputedStyle(document.body).backgroundColor")
-        for scheme in ("light", "dark")
-    }
-    assert len(colours) == 2

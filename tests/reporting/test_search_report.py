@@ -1,7 +1,5 @@
 """What a search tried and found, as each report shows it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -12,7 +10,6 @@ from gradcheck_cli.features.exchange.annotations import to_sarif
 from gradcheck_cli.features.exchange.junit import to_junit
 from gradcheck_cli.features.exchange.markdown import to_markdown
 from gradcheck_cli.features.page.page import to_html
-from gradcheck_cli.reporting.exchange.json_report import read_report, to_json
 from gradcheck_cli.results import Counterexample, SearchResult
 from tests.support.flat_results import altered
 
@@ -64,10 +61,3 @@ def test_a_search_that_found_nothing_says_what_it_tried(report, passed, form, se
 def test_a_case_that_is_not_searched_fails_nothing(report, passed):
     case = altered(passed, search=REFUSED)
     assert altered(report, cases=(case,), strict_precision=True).exit_code == 0
-
-
-def test_json_reads_back(report, mismatched, tmp_path):
-    case = altered(mismatched, search=altered(NOTHING, found=POINT))
-    file = tmp_path / "report.json"
-    file.write_text(to_json(altered(report, cases=(case,))))
-    assert read_report(file).cases[0].search == case.search

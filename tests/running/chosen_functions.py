@@ -1,6 +1,5 @@
 """Functions with a side that few draws take; see `test_chosen_points.py`."""
 
-import math
 import time
 
 import numpy as np
@@ -29,15 +28,6 @@ def masked_zero(x):
     return x * mask, lambda dy: dy * mask
 
 
-def singular_vectors(x):
-    _, u, v = tf.linalg.svd(x)
-    return u @ tf.linalg.matrix_transpose(v)
-
-
-def singular_values(x):
-    return tf.linalg.svd(x, compute_uv=False)
-
-
 @tf.custom_gradient
 def guarded_size(x):
     """A guard that its gradient alone has: at 1e-6 it is off by 1e-4."""
@@ -60,22 +50,6 @@ def fixed_point(weights):
 
 
 @tf.custom_gradient
-def rooted_gelu(x):
-    share = 0.5 * (1.0 + tf.math.erf(x / 2.0**0.5))
-    return x * share, lambda dy: dy * (share + x * tf.exp(-x * x / 2.0) / (2.0 * math.pi) ** 0.5)
-
-
-@tf.custom_gradient
-def absolute(x):
-    return tf.abs(x), lambda dy: dy * x / tf.abs(x)
-
-
-@tf.custom_gradient
-def reciprocal(x):
-    return 1.0 / x, lambda dy: -dy / (x * x)
-
-
-@tf.custom_gradient
 def clipped(x):
     return tf.sin(x), lambda dy: tf.clip_by_norm(dy, 1.0) * tf.cos(x)
 
@@ -91,10 +65,6 @@ def _wrong_where(forward, slope, condition):
         return forward(x), gradient
 
     return function
-
-
-def tangent(x):
-    return tf.tan(x)
 
 
 def _is_middle(x):

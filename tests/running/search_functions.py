@@ -22,14 +22,6 @@ def turned_gelu(x):
     return _gelu(x, -1.0)
 
 
-@tf.custom_gradient
-def product_of_six(x):
-    def grad(dy):
-        return tf.stack([dy * tf.reduce_prod(tf.concat([x[:one], x[one + 1 :]], 0)) for one in range(6)])
-
-    return tf.reduce_prod(x), grad
-
-
 def rare(x):
     return tf.where(tf.reduce_sum(x) > 1e4, x * x, tf.where(x > 4.0, tf.sin(x), tf.cos(x)))
 

@@ -1,7 +1,5 @@
 """What else the machine does changes no verdict and ends no case."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

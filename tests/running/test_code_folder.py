@@ -1,8 +1,5 @@
 """A folder of specs and their code lies elsewhere as it lay here, and has a name by its content."""
 
-from __future__ import annotations
-
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +9,7 @@ pytest.importorskip("distributed", reason='it needs the extra dask: pip install 
 
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.cluster import dask_task
-from gradcheck_cli.features.cluster.dask_task import lay_out, pack, relocate
+from gradcheck_cli.features.cluster.dask_task import lay_out, pack
 from gradcheck_cli.spec.load import load_cases
 
 
@@ -73,27 +70,6 @@ def test_the_folder_goes_along_and_what_its_code_imports_from_elsewhere(project,
     assert (Path(f"{root}{project}") / "specs/notes.bin").read_text() == "read by ops.py itself\n"
 
 
-@pytest.mark.usefixtures("project")
-def test_a_case_finds_there_what_it_found_here(tmp_path):
-    (case,), code = packed()
-    there = relocate(case, lay_out(code.digest, code.archive, tmp_path / "store"))
-    assert Path(there.origin.folder, "ops.py").is_file()
-    assert there.origin.path == case.origin.path  # as messages name it
-    near, far = (tensor.source.arguments["path"] for tensor in there.tensors)
-    assert near == "data/x.npy"
-    assert Path(far).is_file()
-    assert Path(far).is_relative_to(tmp_path / "store")
-
-
-def test_a_folder_of_the_module_path_goes_along_as_one(project, monkeypatch, tmp_path):
-    (project / "specs/ops.py").write_text("import used\n")
-    monkeypatch.setattr(sys, "path", [*sys.path, str(project / "library")])
-    _, code = packed()
-    assert code.path == (str(project / "library"),)
-    root = lay_out(code.digest, code.archive, tmp_path / "store")
-    assert names_in(Path(f"{root}{project}/library")) == ["used.py"]
-
-
 def test_the_digest_is_of_paths_and_contents_alone(project):
     _, first = packed()
     (project / "specs/ops.py").touch()
@@ -105,15 +81,6 @@ def test_the_digest_is_of_paths_and_contents_alone(project):
     (project / "specs/notes.bin").rename(project / "specs/other.bin")
     _, renamed = packed()
     assert len({first.digest, changed.digest, renamed.digest}) == 3
-
-
-@pytest.mark.usefixtures("project")
-def test_a_folder_that_is_there_already_stays_as_it_is(tmp_path):
-    _, code = packed()
-    root = lay_out(code.digest, code.archive, tmp_path / "store")
-    (root / "mark").touch()
-    assert lay_out(code.digest, b"never looked at", tmp_path / "store") == root
-    assert [path.name for path in (tmp_path / "store").iterdir()] == [code.digest]
 
 
 def test_a_folder_that_is_too_large_is_a_fault_that_names_it(project, monkeypatch):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -7,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from gradcheck_cli.results import CaseError
 from gradcheck_cli.running import fork_server
 
 STACKS = f"""Fatal Python error: Segmentation fault
@@ -59,13 +56,6 @@ def test_what_is_known_to_be_for_lack_of_memory(code, line, for_memory):
     assert error.message.endswith(
         "The process may use 3.0 GiB (--memory). Make the inputs smaller, or give it more."
     )
-
-
-def test_only_a_lack_of_memory_speaks_of_its_limit():
-    other = CaseError("forward", "no")
-    assert fork_server.with_limit(other, 1) is other
-    lack = CaseError("memory", "OOM")
-    assert fork_server.with_limit(lack, None) is lack
 
 
 def test_a_timeout_says_how_long_and_what_to_do():

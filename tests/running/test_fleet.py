@@ -1,7 +1,5 @@
 """Which workers of a cluster may be used, for what, and what is said where none may."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("distributed", reason='it needs the extra dask: pip install "gradcheck-cli[dask]"')
@@ -32,22 +30,6 @@ def fleet(*, allows_skew=False, **changes):
     return found
 
 
-def test_workers_with_the_same_versions_are_fine():
-    found = fleet()
-    assert (found.able(()), found.avoided) == (["a:1", "b:2"], {})
-    assert own_versions().keys() == NAMES.keys()
-    assert "none" not in own_versions().values()
-    assert own_versions()["Python"].count(".") == 1
-
-
-def test_a_worker_isnt_used_before_it_has_told_its_versions():
-    found = fleet()
-    found.update({"a:1": worker("w1"), "c:3": worker("w3")})
-    assert found.able(()) == ["a:1"]
-    found.learn("c:3", told())
-    assert found.able(()) == ["a:1", "c:3"]
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_worker_of_another_version_is_avoided_and_says_why(name):
     found = fleet(**{name: "9.9"})
@@ -59,12 +41,6 @@ def test_a_worker_of_another_version_is_avoided_and_says_why(name):
 def test_versions_may_differ_where_that_is_said_but_not_gradchecks(name, fits):
     found = fleet(allows_skew=True, **{name: "9.9"})
     assert (found.able(()) == ["a:1", "b:2"], found.avoided == {}) == (fits, fits)
-
-
-@pytest.mark.parametrize("allows_skew", [False, True])
-def test_what_is_missing_is_missed_whatever_is_said(allows_skew):
-    found = fleet(allows_skew=allows_skew, TensorFlow=None, gradcheck=None)
-    assert found.avoided == {"w2 on h": "it has no gradcheck, no TensorFlow"}
 
 
 def test_what_needs_a_resource_goes_to_workers_that_offer_it_and_to_any_if_none_ever_has():
@@ -91,15 +67,3 @@ def test_a_worker_that_has_failed_is_avoided_for_the_rest_of_the_run():
     )
     found.update({})
     assert found.why_nobody(()) == "no worker is left"
-
-
-def test_a_worker_that_cant_be_reached_is_avoided_for_that():
-    found = Fleet()
-    assert not found.is_known
-    found.update({"a:1": worker("w1"), "b:2": worker("w2")})
-    found.learn("a:1", told())
-    assert not found.is_known
-    found.learn("b:2", OSError("timed out"))
-    assert found.is_known
-    assert found.able(()) == ["a:1"]
-    assert found.avoided == {"w2 on h": "it can't be asked for its versions: timed out"}

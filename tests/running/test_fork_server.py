@@ -1,7 +1,5 @@
 """The fork server alone: TensorFlow is imported in it, and hasn't run when it forks."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -30,13 +28,6 @@ def test_sizes(text, size):
     assert limits.size_of(text) == size
 
 
-@pytest.mark.parametrize(
-    ("size", "text"), [(12, "12 bytes"), (2048, "2.0 KiB"), (3 * 2**30, "3.0 GiB"), (2**41, "2048.0 GiB")]
-)
-def test_sizes_as_shown(size, text):
-    assert limits.format_size(size) == text
-
-
 def test_a_containers_quota_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "_CGROUP", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
@@ -50,13 +41,6 @@ def test_a_containers_quota_counts(tmp_path, monkeypatch):
     assert limits.default_memory() == whole
     (tmp_path / "memory.max").write_text(str(2**20))
     assert limits.default_memory() == 2**19
-
-
-def test_what_somebody_says_of_threads_stands():
-    environment = {"OMP_NUM_THREADS": "3"}
-    limits.hold_to_one_thread(environment)
-    assert environment["OMP_NUM_THREADS"] == "3"
-    assert environment["OPENBLAS_NUM_THREADS"] == "1"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems' allocators have no such setting")

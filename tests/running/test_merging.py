@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -33,11 +31,6 @@ def test_shards_become_one_run_in_its_order():
     assert (found.exit_code, found.unchecked, found.shard, found.duration_s) == (0, (), None, 2.0)
 
 
-def test_the_gravest_exit_code_holds():
-    bad = a_report(a_result("a", status=Status.MISMATCHED), a_result("b"), index=2)
-    assert merge({"1": FIRST, "2": bad}).exit_code == 1
-
-
 def test_shards_in_which_all_is_ignored_are_not_green():
     """As in a single run: nothing was tested."""
     pair = make_pair("dy/dx", "y", "x", Status.IGNORED)
@@ -52,15 +45,6 @@ def test_shards_in_which_all_is_ignored_are_not_green():
         3,
         ("every pair is undecided and ignored: nothing was tested",),
     )
-
-
-def test_reports_of_two_files_that_have_an_op_of_one_name():
-    """Each run had one of them, so its name was enough there; in the whole, the file tells them apart."""
-    one = a_result("norm")
-    found = merge({name: a_report(replace(one, spec=f"{name}.yaml:1")) for name in ("p", "q")})
-    assert [case.key[0] for case in found.cases] == ["p.yaml::norm", "q.yaml::norm"]
-    with pytest.raises(UsageError, match=r"^p and q both hold norm, case default, float64: "):
-        merge({name: a_report(one) for name in ("p", "q")})
 
 
 def test_missing_shards_are_named_together_however_many_a_damaged_report_says_there_are():
@@ -100,26 +84,9 @@ def test_what_is_no_whole(reports, message):
     assert message in str(caught.value)
 
 
-def test_runs_of_different_specs():
-    found = merge({"1": a_report(a_result("z")), "2": a_report(a_result("y"))})
-    assert [case.op for case in found.cases] == ["z", "y"]
-
-
 def test_what_both_say_is_said_once():
     finding = BaselineFinding("gone", "default", "float64", "graph", "dy/dx", Change.VANISHED, "x", "y")
     more = {"baseline": (finding,), "notices": ("same",), "unchecked": ("this",)}
     found = merge({"1": replace(FIRST, **more), "2": altered(SECOND, **more, strict=True)})
     assert (found.baseline, found.notices, found.unchecked) == ((finding,), ("same",), ("this",))
     assert found.policy.strict
-
-
-def test_versions_that_differ_are_all_named():
-    other = replace(SECOND, tensorflow_version="2.16.0")
-    assert merge({"1": FIRST, "2": other}).tensorflow_version == "2.21.0, 2.16.0"
-
-
-def test_the_dtypes_of_a_case_are_cases_of_their_own():
-    plan = (("a", "default", "float32"), ("a", "default", "float64"))
-    low = replace(a_result("a"), dtype="float32")
-    shards = {"1": a_report(a_result("a"), index=1, plan=plan), "2": a_report(low, index=2, plan=plan)}
-    assert [case.dtype for case in merge(shards).cases] == ["float32", "float64"]

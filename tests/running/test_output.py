@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 from types import SimpleNamespace
 
@@ -35,34 +33,12 @@ def test_more_than_is_shown_is_said_to_be_so(output):
     assert not is_all
 
 
-def test_a_part_is_kept_in_a_file_of_the_cases_name(output, tmp_path):
-    os.write(output.fileno(), b"0123456789" * 300_000)
-    file = OutputFolder(tmp_path / "out").file_of(CASE)
-    path = output.keep(file, 5, 2_500_000)
-    assert path == str(tmp_path / "out" / "a_b.default.float64.txt")
-    assert os.stat(path).st_size == 2_499_995  # noqa: PTH116 (as terse as it gets)
-
-
-def test_a_folder_that_can_not_be_made_is_no_error(output, tmp_path):
-    (tmp_path / "out").touch()
-    assert output.keep(OutputFolder(tmp_path / "out").file_of(CASE), 0, 0) == ""
-
-
 def test_each_case_and_mode_has_a_file_of_its_own_which_later_runs_use_again(output, tmp_path):
     folder = OutputFolder(tmp_path)
-    cases = [
-        SimpleNamespace(mode_key=(op, name, "float64", mode), mode=mode)
-        for op, name, mode in (
-            ("a/b", "default", "graph"),
-            ("a_b", "default", "graph"),
-            ("A_B", "default", "graph"),
-            ("a/b", "default", "eager"),
-            ("a", "b.c", "graph"),
-            ("a.b", "c", "graph"),
-            ("ñ" * 400, "c", "graph"),
-            ("ñ" * 401, "c", "graph"),
-        )
-    ]
+    keys = [("a/b", "default", "graph"), ("a_b", "default", "graph"), ("A_B", "default", "graph")]
+    keys += [("a/b", "default", "eager"), ("a", "b.c", "graph"), ("a.b", "c", "graph")]
+    keys += [("ñ" * 400, "c", "graph"), ("ñ" * 401, "c", "graph")]
+    cases = [SimpleNamespace(mode_key=(op, name, "float64", mode), mode=mode) for op, name, mode in keys]
     for _ in range(2):
         for case in cases:
             os.write(output.fileno(), case.mode_key[0].encode())

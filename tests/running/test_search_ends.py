@@ -3,8 +3,6 @@
 At its end it tries a batch of one.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,15 +65,6 @@ def test_a_slow_forward_does_not_make_it_late(monkeypatch, clock, point, judgeme
     findings = session.check(replace(case, wanted=Wanted(search=seconds)))
     assert findings.search.points > 1
     assert 1 < max(calls) < 256
-
-
-def test_a_function_of_six_elements_is_not_wrong_for_one(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    (case,) = load_mapping(
-        {"op": "op", "forward": "search_functions:product_of_six", "inputs": {"x": {"shape": [6]}}}
-    )
-    result = session.run_case(replace(case, wanted=Wanted(search=2.0)))
-    assert (result.status, result.search.found) == (Status.PASSED, None)
 
 
 def test_a_batch_of_one_is_tried_with_the_variables_of_the_case(monkeypatch):

@@ -1,7 +1,5 @@
 """The program of each cause's page prints what the page says."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

@@ -1,7 +1,5 @@
 """That the TensorArrays of TensorFlow 1 have no second order."""
 
-from __future__ import annotations
-
 import pytest
 import tensorflow as tf
 

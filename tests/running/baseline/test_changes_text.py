@@ -1,7 +1,5 @@
 """How changes since a baseline are listed."""
 
-from __future__ import annotations
-
 from gradcheck_cli.features.baseline.changes_text import baseline_lines
 from gradcheck_cli.gate import BaselineFinding, Change
 from gradcheck_cli.reporting.terminal import layout

@@ -1,7 +1,5 @@
 """What counts as a change since a baseline, and what doesn't."""
 
-from __future__ import annotations
-
 import pytest
 
 from gradcheck_cli.features.baseline.lock import Extent, LockedPair, compare, is_same, locked_pairs_of
@@ -15,21 +13,11 @@ def print_of(analytic, forward):
 
 
 GRADIENT_MESSAGE = "the gradient has changed, its forward hasn't: a projection of it was 1.00000000e+00, and is 1.00100000e+00"  # noqa: E501 (one message)
+NAME = ("huber", "default", "float64", "graph", "dy/dx", "specs/huber.yaml")
 BASE = LockedPair(
-    op="huber",
-    case="default",
-    dtype="float64",
-    mode="graph",
-    pair="dy/dx",
-    spec="specs/huber.yaml",
-    status=Status.PASSED,
-    connected=True,
-    error=1e-13,
-    noise=3e-12,
-    allowed=1e-6,
-    tolerance=Tolerance(1e-6, 1e-10),
-    fingerprint=print_of(1.0, 2.0),
-)
+    *NAME, status=Status.PASSED, connected=True, error=1e-13, noise=3e-12, allowed=1e-6,
+    tolerance=Tolerance(1e-6, 1e-10), fingerprint=print_of(1.0, 2.0),
+)  # fmt: skip
 
 
 def changes(old, new, **options):
@@ -82,11 +70,7 @@ def test_no_change(different):
             Change.LOOSENED,
             "scaled tolerance 1.0e-10 -> 1.0e-05 of the row",
         ),
-        (
-            {"fingerprint": print_of(1.001, 2.0)},
-            Change.GRADIENT,
-            GRADIENT_MESSAGE,
-        ),
+        ({"fingerprint": print_of(1.001, 2.0)}, Change.GRADIENT, GRADIENT_MESSAGE),
         (
             {"fingerprint": print_of(1.0, 2.001), "error": 1e-7},
             Change.FORWARD,
@@ -110,24 +94,9 @@ def test_a_change(different, change, message):
     assert changes(BASE, altered(BASE, **different)) == [(change, message)]
 
 
-def test_what_was_loosened_from_one_number_to_another():
-    old = altered(BASE, tolerance=Tolerance(1e-6, 0.0, 1e-9))
-    assert kinds(altered(old, tolerance=Tolerance(1e-6, 0.0, 1e-8)), old) == [Change.LOOSENED]
-    assert kinds(altered(old, tolerance=Tolerance(1e-6, 0.0, 1e-10)), old) == []
-    scaled = altered(old, tolerance=Tolerance(1e-6, 1e-10))
-    assert kinds(altered(scaled, allowed=1e-4), old) == [Change.LOOSENED]
-    assert kinds(altered(scaled, allowed=2e-6), old) == []
-
-
 def test_a_loosened_tolerance_does_not_raise_what_counts_as_drift():
     loose = altered(BASE, error=1e-7, allowed=1.0, tolerance=Tolerance(1e-6, 0.0, 1.0))
     assert set(kinds(loose)) == {Change.LOOSENED, Change.DRIFTED}
-
-
-def test_failures_of_a_run_are_its_own_to_report():
-    wrong = altered(BASE, status=Status.MISMATCHED, error=1.0, fingerprint=print_of(-1.0, 2.0))
-    assert kinds(wrong) == []
-    assert kinds(wrong, breaks=True) == [Change.BROKE]
 
 
 @pytest.mark.parametrize(
@@ -147,12 +116,6 @@ def test_between_two_reports_what_was_wrong_may_get_worse(was, now, error, chang
     new = altered(old, status=now, error=error)
     assert kinds(new, old, breaks=True) == change
     assert kinds(new, old) == []
-
-
-def test_what_was_wrong_has_no_past_to_keep():
-    old = altered(BASE, status=Status.INCONCLUSIVE, fingerprint=print_of(5.0, 2.0))
-    assert kinds(BASE, old) == []
-    assert kinds(BASE, altered(BASE, status=Status.EXPECTED_MISMATCH, error=1.0)) == []
 
 
 def test_a_pair_that_is_gone_or_new():
@@ -215,10 +178,6 @@ def test_what_a_baseline_keeps_as_it_is(different, same):
     assert is_same(BASE, altered(BASE, **different)) is same
 
 
-def test_an_error_that_became_smaller_is_worth_remembering():
-    assert not is_same(altered(BASE, error=1e-7), BASE)
-
-
 def test_entries_tell_of_the_worst_element():
     worst = WorstElement((0,), (0,), 1.0, 1.5, 1e-9)
     pair = make_pair("dy/dx", "y", "x", Status.PASSED, max_abs_error=7.0, uncertainty=1e-9, worst=worst)
@@ -234,19 +193,6 @@ def test_entries_tell_of_the_worst_element():
     equal = altered(pair, worst=altered(worst, analytic=float("inf"), numeric=float("inf")))
     (entry,) = locked_pairs_of([altered(case, pairs=(equal,))]).values()
     assert entry.error == 0.0
-
-
-def test_the_dtypes_of_a_case_are_remembered_apart():
-    low = altered(BASE, dtype="float32", error=1e-5)
-    both = {entry.key: entry for entry in (BASE, low)}
-    assert len(both) == 2
-    assert compare(both, both) == ()
-    (gone,) = compare(both, {BASE.key: BASE})
-    assert (gone.dtype, gone.change) == ("float32", Change.VANISHED)
-
-
-def test_what_was_renamed_has_vanished_and_is_new():
-    assert sorted(kinds(altered(BASE, op="smooth_l1"))) == [Change.NEW, Change.VANISHED]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from gradcheck_cli.results import Status

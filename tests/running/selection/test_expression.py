@@ -1,8 +1,4 @@
-from __future__ import annotations
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gradcheck_cli.running.selection import ExpressionError, compile_expression
 
@@ -51,37 +47,3 @@ def test_what_is_no_expression(expression, message):
     with pytest.raises(ExpressionError) as caught:
         compile_expression(expression)
     assert str(caught.value) == message
-
-
-WORDS = st.sampled_from(["huber", "tanh", "wide", "small"])
-TREES = st.recursive(
-    WORDS,
-    lambda inner: st.tuples(st.just("not"), inner) | st.tuples(inner, st.sampled_from(["and", "or"]), inner),
-    max_leaves=6,
-)
-
-
-def written(tree):
-    return tree if isinstance(tree, str) else f"({' '.join(map(written, tree))})"
-
-
-def meant(tree):
-    if isinstance(tree, str):
-        return tree in TEXT
-    if tree[0] == "not":
-        return not meant(tree[1])
-    left, word, right = tree
-    return (meant(left) and meant(right)) if word == "and" else (meant(left) or meant(right))
-
-
-@given(TREES)
-def test_any_expression_means_what_pythons_would(tree):
-    assert compile_expression(written(tree))(TEXT) == meant(tree)
-
-
-@given(st.text(alphabet="ab ()'\"andornot", max_size=30))
-def test_any_text_is_an_expression_or_says_why_not(text):
-    try:
-        compile_expression(text)("anything")
-    except ExpressionError as error:
-        assert str(error)  # noqa: PT017 (either outcome is right)

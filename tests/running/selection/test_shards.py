@@ -1,17 +1,12 @@
-from __future__ import annotations
-
 import errno
-import json
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gradcheck_cli.gate import BaselineFinding, Change, Shard
-from gradcheck_cli.results import CaseError, Report, Status
-from gradcheck_cli.running.run_loop import failed_case
+from gradcheck_cli.results import Report, Status
 from gradcheck_cli.running.selection import (
     Past,
     failed_before,
@@ -39,11 +34,7 @@ def by_op(history):
     return {one.op: one for one in history.values()}
 
 
-@given(
-    st.lists(st.floats(0, 100) | st.none(), max_size=9),
-    st.integers(1, 12),
-    st.integers(0, 9),
-)
+@given(st.lists(st.floats(0, 100) | st.none(), max_size=9), st.integers(1, 12), st.integers(0, 9))
 def test_the_parts_are_the_whole_and_balanced(seconds, count, cases):
     history = past(*seconds)
     parts = [shard_of(CASES[:cases], index, count, history)[0] for index in range(1, count + 1)]
@@ -60,16 +51,6 @@ def test_the_parts_are_the_whole_and_balanced(seconds, count, cases):
         # Longest first: no part is longer than the shortest by more than one case.
         longest = max([usual, *known])
         assert max(times) - min(times) <= longest + 1e-9
-
-
-def test_long_cases_are_spread():
-    first, _ = shard_of(CASES[:4], 1, 2, past(10, 10, 1, 1))
-    assert [case.op for case in first] == ["op0", "op2"]
-
-
-def test_the_plan_names_every_case():
-    _, shard = shard_of(CASES[:2], 2, 3, {})
-    assert shard == Shard(2, 3, (("op0", "default", "float64"), ("op1", "default", "float64")))
 
 
 def test_a_run_is_remembered(tmp_path, a_result):
@@ -103,33 +84,6 @@ def test_a_shard_does_not_change_how_the_next_one_is_cut(tmp_path, a_result):
     assert (known["b"].failed, known["b"].duration_s) == (False, None)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"version": 9}', '{"version": 1, "cases": [1]}', "[" * 10**5]
-)
-def test_a_broken_history_is_none(tmp_path, text):
-    (tmp_path / "history.json").write_text(text)
-    assert read_history(tmp_path) == {}
-
-
-def test_a_folder_that_can_not_be_written_is_no_fault(tmp_path, a_result):
-    (tmp_path / "file").write_text("")
-    write_history(tmp_path / "file" / "cache", Report("0", "2", "3", 0, (a_result(),)))
-
-
-@pytest.mark.parametrize("spec", ["", "a\0b.yaml:1"])
-def test_a_case_of_no_file_has_no_past(tmp_path, a_result, spec):
-    """As in a damaged report that `merge` reads."""
-    write_history(tmp_path, Report("0", "2", "3", 0, (replace(a_result(), spec=spec),)))
-    assert read_history(tmp_path) == {}
-
-
-def test_cases_that_failed_before(a_case):
-    cases = (a_case("a"), a_case("b"), a_case("c"))
-    runs = [Past("a", "default", "float64", failed=True), Past("b", "default", "float64")]
-    history = {past_key(case): past for case, past in zip(cases, runs, strict=False)}
-    assert [case.op for case in failed_before(cases, history)] == ["a"]
-
-
 def test_the_same_name_in_another_file_has_a_past_of_its_own(tmp_path, a_case, a_result):
     """Two runs, each of one file: in neither of them does the other file's op tell the names apart."""
     one, other = (replace(a_case("norm"), origin=Origin(f"{folder}/norm.yaml")) for folder in "ab")
@@ -140,24 +94,6 @@ def test_the_same_name_in_another_file_has_a_past_of_its_own(tmp_path, a_case, a
     assert failed_before((one, other), history) == (one,)
     assert failed_before((replace(one, full_op="a/norm.yaml::norm"), other), history)
     assert history[past_key(one)].duration_s == 3.0
-
-
-def test_what_is_written_is_json(tmp_path, a_result):
-    write_history(tmp_path, replace(Report("0", "2", "3", 0, ()), cases=(a_result("größe"),)))
-    assert json.loads((tmp_path / "history.json").read_text())["cases"][0]["op"] == "größe"
-
-
-def test_the_dtypes_of_a_case_are_cases_of_their_own(tmp_path):
-    spec = {"op": "a", "forward": "m:f", "inputs": {"x": {"shape": [1]}}, "dtypes": ["float32", "float64"]}
-    cases = load_mapping(spec)
-    parts = [shard_of(cases, index, 2, {}) for index in (1, 2)]
-    assert [[case.dtype for case in part] for part, _ in parts] == [["float32"], ["float64"]]
-    results = tuple(
-        replace(failed_case(case, CaseError("forward", "no"), 1.0), status=status)
-        for case, status in zip(cases, (Status.PASSED, Status.ERROR), strict=True)
-    )
-    write_history(tmp_path, Report("0", "2", "3", 0, results))
-    assert [case.dtype for case in failed_before(cases, read_history(tmp_path))] == ["float64"]
 
 
 def test_a_full_disk_leaves_the_old_history_and_nothing_else(tmp_path, monkeypatch):

@@ -1,5 +1,0 @@
-"""Where the repository is."""
-
-from pathlib import Path
-
-ROOT = Path(__file__).parents[2]
