@@ -19,6 +19,7 @@ MAY_READ_CLOCKS = {
     "cli/commands/run.py",  # --max-time
     "features/baseline/baselines.py",  # waits for a lock
     "features/cluster/dask_workers.py",
+    "features/search/exploring.py",  # how long Python code waits for other programs, not for a processor
     "features/watch/watching.py",
     "running/fork_server.py",  # --timeout
     "running/run_loop.py",
