@@ -55,37 +55,56 @@ def test_it_is_the_same_for_ever():
     assert [one.value for one in found.forward] == SAVED_FORWARD
 
 
-def test_another_order_of_rounding_is_no_change():
-    assert moved(of(), of(lambda x: x * x * x, lambda u, x: u * x * x + u * x * x + u * x * x)) == [
-        False,
-        False,
-    ]
+ZEROS, MANY, COMPLEX = [0.0, 0.0], np.linspace(0.1, 2, 1000), np.array([1 + 1j, 0.5j])
+OF_COMPLEX = {"value": COMPLEX, "dtype": "complex128"}
+SUMS = {"forward": lambda x: np.sum(np.exp(x)) * np.ones(2), "value": [0.5, 2.0]}
 
 
-@pytest.mark.parametrize("wrong", [1 + 1e-6, -1, 0])
-def test_a_changed_gradient_is_seen_and_its_forward_is_not(wrong):
-    assert moved(of(), of(gradient=lambda u, x: wrong * cube_gradient(u, x))) == [True, False]
+def one_wrong(u, x):
+    gradient = cube_gradient(u, x)
+    gradient[500] *= 1.001
+    return gradient
 
 
-def test_one_element_of_many_is_seen():
-    value = np.linspace(0.1, 2, 1000)
+# Two spellings of an op, and whether the gradient and the forward have changed.
+PAIRS = {
+    "another order of rounding": (
+        {},
+        {"forward": lambda x: x * x * x, "gradient": lambda u, x: 3 * (u * x * x)},
+        [False, False],
+    ),
+    "a millionth more": ({}, {"gradient": lambda u, x: (1 + 1e-6) * cube_gradient(u, x)}, [True, False]),
+    "the other sign": ({}, {"gradient": lambda u, x: -cube_gradient(u, x)}, [True, False]),
+    "zeros": ({}, {"gradient": lambda u, x: 0 * u}, [True, False]),
+    "one element of many": ({"value": MANY}, {"gradient": one_wrong, "value": MANY}, [True, False]),
+    "another forward": ({}, {"forward": lambda x: x**3 + 1e-6 * x}, [False, True]),
+    "a slope that the point itself doesn't show": (
+        {"forward": lambda x: np.maximum(x, 0.0), "value": ZEROS},
+        {"forward": lambda x: np.maximum(x, 0.1 * x), "value": ZEROS},
+        [False, True],
+    ),
+    # The rows of a softmax's sum cancel to rounding, which another machine rounds otherwise.
+    "a gradient that cancels": (
+        {"gradient": lambda u, x: 1e-17 * u.sum() * x, **SUMS},
+        {"gradient": lambda u, x: 0.0 * u.sum() * x, **SUMS},
+        [False, False],
+    ),
+    "within what a spec allows": (
+        {"nondeterminism": 1e-3},
+        {"gradient": lambda u, x: cube_gradient(u, x) + 1e-4},
+        [False, False],
+    ),
+    "a conjugate": (
+        {"gradient": lambda u, z: u * np.conj(3 * z**2), **OF_COMPLEX},
+        {"gradient": lambda u, z: u * 3 * z**2, **OF_COMPLEX},
+        [True, False],
+    ),
+}
 
-    def one_wrong(u, x):
-        gradient = cube_gradient(u, x)
-        gradient[500] *= 1.001
-        return gradient
 
-    assert moved(of(value=value), of(gradient=one_wrong, value=value)) == [True, False]
-
-
-def test_a_changed_forward_is_seen():
-    assert moved(of(), of(lambda x: x**3 + 1e-6 * x)) == [False, True]
-
-
-def test_a_slope_that_the_point_itself_does_not_show_is_seen():
-    flat = of(lambda x: np.maximum(x, 0.0), value=[0.0, 0.0])
-    leaky = of(lambda x: np.maximum(x, 0.1 * x), value=[0.0, 0.0])
-    assert moved(flat, leaky)[1]
+@pytest.mark.parametrize(("one", "other", "changed"), PAIRS.values(), ids=PAIRS)
+def test_what_is_seen_to_have_changed(one, other, changed):
+    assert moved(of(**one), of(**other)) == changed
 
 
 def test_other_outputs_and_inputs_change_nothing():
@@ -148,39 +167,6 @@ def test_low_precision_has_the_slack_that_it_needs(dtype):
         True,
         True,
     ]
-
-
-def test_a_gradient_that_cancels_has_the_forwards_slack():
-    """The rows of a softmax's sum cancel to rounding, which another machine rounds otherwise."""
-    noise = of(lambda x: np.sum(np.exp(x)) * np.ones(2), lambda u, x: 1e-17 * u.sum() * x, value=[0.5, 2.0])
-    none = of(lambda x: np.sum(np.exp(x)) * np.ones(2), lambda u, x: 0.0 * u.sum() * x, value=[0.5, 2.0])
-    assert moved(noise, none)[0] is False
-
-
-def test_nondeterminism_is_allowed_for():
-    loose = of(nondeterminism=1e-3)
-    assert loose.analytic[0].slack > 1e-3
-    assert moved(loose, of(gradient=lambda u, x: cube_gradient(u, x) + 1e-4)) == [False, False]
-
-
-def test_complex_tensors():
-    def gradient(u, z):
-        return u * np.conj(3 * z**2)
-
-    found = of(cube, gradient, value=np.array([1 + 1j, 0.5j]), dtype="complex128")
-    wrong = of(cube, lambda u, z: u * 3 * z**2, value=np.array([1 + 1j, 0.5j]), dtype="complex128")
-    assert moved(found, wrong) == [True, False]
-    for analytic, forward in zip(found.analytic, found.forward, strict=True):
-        assert forward.value == pytest.approx(analytic.value, rel=1e-3)
-
-
-def test_values_that_are_not_finite_are_kept():
-    found = of(gradient=lambda u, x: u * np.full_like(x, np.inf))
-    assert not np.isfinite(found.analytic[0].value)
-
-
-def test_a_scalar():
-    assert len(of(value=2.0).analytic) == COUNT
 
 
 def test_there_is_nothing_to_know_again_of_what_has_no_elements():

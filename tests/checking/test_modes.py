@@ -8,7 +8,7 @@ import pytest
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.results import Status
-from tests.support.numpy_op import product, tanh
+from tests.support.numpy_op import tanh
 
 
 def compare(own, *others, **changes):
@@ -42,14 +42,6 @@ def test_rounding_is_no_difference():
     assert compare(tanh(), tanh(lambda u, x: (1 + 1e-9) * slope(x) * u)).status is Status.PASSED
 
 
-def test_float32_rounding_is_no_difference_where_there_is_no_float64():
-    fields = {"dtypes": {"x": "float32"}, "refuses_float64": True}
-    other = tanh(lambda u, x: (slope(x) * np.float32(1 + 3e-5) * u).astype(np.float32), **fields)
-    assert compare(tanh(**fields), other).status is Status.PASSED
-    wrong = tanh(lambda u, x: (slope(x) * np.float32(1.05) * u).astype(np.float32), **fields)
-    assert compare(tanh(**fields), wrong).status is Status.MISMATCHED
-
-
 def test_nan_in_both_is_no_difference():
     def gradient(u, x):
         return slope(x) * u * np.array([1, np.nan, 1])
@@ -75,14 +67,6 @@ def refused(error):
 def test_the_first_mode_that_can_be_had_is_compared(error):
     assert compare(tanh(), refused(error)) is None
     assert compare(tanh(), refused(error), tanh(lambda u, x: 2 * slope(x) * u)).status is Status.MISMATCHED
-
-
-def test_pairs_that_are_expected_to_be_wrong_are_left_out():
-    from gradcheck_cli.spec.case import PairRule
-
-    other = product(lambda u, a, b: (u * b, 3 * u * a))
-    own = product(lambda u, a, b: (u * b, 2 * u * a))
-    assert compare(own, other, pairs=(PairRule("dy/db", "mismatch"),)).status is Status.PASSED
 
 
 def test_other_shapes_are_told():
@@ -113,11 +97,3 @@ def test_none_and_zeros_are_no_difference(method):
     flat = [large(lambda _u, x: np.zeros_like(x)), large(lambda _u, _x: (None,))]
     for one, other in (flat, flat[::-1]):
         assert compare(one, other, method=method).status is Status.PASSED
-
-
-def test_the_users_tolerance_holds_for_a_large_pair():
-    from gradcheck_cli.spec.case import StatedTolerance
-
-    other = large(lambda u, x: 1.001 * slope(x) * u)
-    options = {"tolerance": StatedTolerance(rtol=1e-2), "method": "probe"}
-    assert compare(large(), other, **options).status is Status.PASSED

@@ -47,58 +47,6 @@ def test_a_wrong_gradient_and_what_is_said_of_it(name):
     assert wording in found.evidence
 
 
-@pytest.mark.parametrize("size", [200, 3])
-def test_one_wrong_element_of_many(size):
-    def gradient(u, x):
-        factor = np.ones(x.size)
-        factor[1] = 1.05
-        return factor * np.cos(x) * u
-
-    found = check_op(np.sin, gradient, np.linspace(-1.0, 1.4, size))
-    assert found.status is Status.MISMATCHED
-
-
-def test_a_gradient_that_is_right_for_each_upstream_but_not_for_several():
-    def clipped(u, x):
-        gradient = np.cos(x) * u
-        return gradient / max(1.0, np.linalg.norm(gradient) / 1.5)
-
-    found = check_op(np.sin, clipped, np.linspace(-1.0, 1.0, 30))
-    assert found.status is Status.MISMATCHED
-    assert found.evidence.startswith("dy/dx isn't linear in the upstream")
-
-
-def test_a_linear_gradient_that_loses_digits_is_linear():
-    def softmax(x):
-        e = np.exp(x - x.max())
-        return e / e.sum()
-
-    def gradient(u, x):
-        y = softmax(x)
-        return y * (u - np.sum(u * y))
-
-    assert check_op(softmax, gradient, np.array([0.0, 30.0, -30.0])).status is Status.PASSED
-
-
-def test_of_several_inputs_the_wrong_one_is_told():
-    found = check_op(
-        lambda a, b: a * b,
-        lambda u, a, b: [b * u, (a + b) * u],
-        {"a": np.array([1.5, 2.0]), "b": np.array([0.5, -3.0])},
-    )
-    assert found.status is Status.MISMATCHED
-    assert "b[" in found.evidence
-
-
-def test_of_several_outputs_each_counts():
-    found = check_op(
-        lambda x: (np.sin(x), np.cos(x)),
-        [lambda u, x: np.cos(x) * u, lambda u, x: np.sin(x) * u],
-        outputs=("s", "c"),
-    )
-    assert found.status is Status.MISMATCHED
-
-
 def test_kinks_and_jumps_are_no_faults():
     relu = check_op(lambda x: np.maximum(x, 0.0), lambda u, x: u * (x > 0), np.array([0.0, 1.0, -1.0]))
     assert relu.status is Status.PASSED
@@ -117,9 +65,3 @@ def test_an_op_that_draws_can_not_be_told():
 def test_a_gradient_of_another_dtype_is_wrong():
     found = check_op(np.sin, lambda u, x: np.cos(x) * u, facts={"dtype_faults": {0: "must be float64"}})
     assert (found.status, found.evidence) == (Status.MISMATCHED, "must be float64")
-
-
-def test_float32_finds_one_per_cent():
-    right = check_op(np.sin, lambda u, x: np.cos(x) * u, dtypes={"x": "float32"})
-    wrong = check_op(np.sin, lambda u, x: np.float32(1.02) * np.cos(x) * u, dtypes={"x": "float32"})
-    assert (right.status, wrong.status) == (Status.PASSED, Status.MISMATCHED)

@@ -44,11 +44,6 @@ def pair_of(op, **changes):
     return pair
 
 
-def test_idle_ones_arent_named():
-    pair = pair_of(swish(held, {"idle": "ops.py:3", **ONE, "other": "ops.py:4"}))
-    assert pair.cause.stops == ("ops.py:12",)
-
-
 def test_those_that_only_work_together_are_all_named():
     def with_held(keys):
         return (lambda x: x * slow(POINT)) if {"slow", "too"} <= keys else (lambda x: x * slow(x))
@@ -58,14 +53,6 @@ def test_those_that_only_work_together_are_all_named():
     assert pair.message.endswith("if they are meant.")
 
 
-def test_those_that_stand_in_for_each_other_are_all_named():
-    def with_held(keys):
-        return (lambda x: x * slow(POINT)) if {"slow", "too"} & keys else (lambda x: x * slow(x))
-
-    pair = pair_of(swish(held, {**ONE, "too": "ops.py:13"}, hold=with_held))
-    assert pair.cause.stops == ("ops.py:12", "ops.py:13")
-
-
 def test_nothing_is_held_where_nothing_is_in_doubt():
     def with_held(keys):
         raise AssertionError(keys)
@@ -73,12 +60,6 @@ def test_nothing_is_held_where_nothing_is_in_doubt():
     assert pair_of(swish(whole, hold=with_held)).status is Status.PASSED
     assert pair_of(swish(held, {}, hold=with_held)).status is Status.MISMATCHED
     assert pair_of(swish(held, hold=with_held), freeze=False).status is Status.MISMATCHED
-
-
-def test_at_the_edge_of_a_domain_all_are_named():
-    op = swish(held, {"idle": "ops.py:3", **ONE})
-    pair = pair_of(op, domains={"x": (-1.25, 2.0)})
-    assert (pair.status, "ops.py:12" in pair.cause.stops) == (Status.INCONCLUSIVE, True)
 
 
 def test_one_that_cant_be_held_after_all_leaves_a_mismatch_open():

@@ -1,4 +1,4 @@
-"""What a mode is checked in: NumPy beside a second order, XLA's context, overrides, covers, variables."""
+"""What a mode is checked in: each kind of op, NumPy beside a second order, XLA, overrides, covers."""
 
 from __future__ import annotations
 
@@ -245,8 +245,113 @@ def _variables():
         yield Row(f"scale_none_{mode}", scaled(1.0, none=True), None, X, "wrong", keys=keys)
 
 
+# --- ops that are right in every mode, and what a mode alone must not spoil ---
+
+
+def _smooth(x, w):
+    return tf.tanh(tf.matmul(x, w)), tf.reduce_sum(x)
+
+
+@tf.function
+def _python_branches(x):
+    return x if tf.reduce_sum(x) > 1e3 else x * x
+
+
+@tf.function
+def _straight_through(x):
+    return x + tf.stop_gradient(tf.round(x) - x)
+
+
+def _traced_before():
+    _straight_through(tf.zeros([3], tf.float64))
+    return _straight_through
+
+
+def _untraced(then):
+    """Return a function that no graph can trace, since it asks for a value."""
+    return lambda x: then(tf.sin(x) if float(x.numpy().sum()) else x)
+
+
+def _each():
+    taken = {"x": {"shape": [5, 2]}, "i": {"shape": [3], "dtype": "int32", "integers": {"low": 0, "high": 5}}}
+    matrices = {"x": {"shape": [3, 4]}, "w": {"shape": [4, 2]}}
+    ops = {
+        "matrix_product": (_smooth, matrices),
+        "matrix_product_float32": (
+            _smooth,
+            {name: {**one, "dtype": "float32"} for name, one in matrices.items()},
+        ),
+        "own_gradient": (scaled(1.0)(), X),
+        "loop": (
+            lambda x: tf.while_loop(
+                lambda i, _: i < 3, lambda i, y: (i + 1, tf.sin(y)), (0, x), maximum_iterations=3
+            )[1],
+            X,
+        ),
+        "tf_function": (_python_branches, X),
+        "softmax": (tf.nn.softmax, {"x": {"shape": [3, 4]}}),
+        "integers_beside": (lambda x, i: tf.gather(x, i) ** 2, taken),
+        "complex": (lambda x: tf.math.conj(x) * x * x, {"x": {"shape": [3], "dtype": "complex128"}}),
+        "scalar": (tf.exp, {"x": {"shape": []}}),
+        "counted_rows": (lambda x: tf.reduce_sum(x**2) / tf.cast(tf.shape(x)[0], x.dtype), X),
+        "inner_dimension": (lambda x: tf.reshape(x, [-1, x.shape[1] // 2, 2]) ** 2, {"x": {"shape": [3, 4]}}),
+    }
+    for name, (op, inputs) in ops.items():
+        yield Row(f"each_{name}", op, None, inputs, "right", keys={"modes": [*MODES, "xla"], "samples": 1})
+    on_device = {"modes": [*MODES, "xla"], "device": "CPU:0"}
+    yield Row("each_on_a_device", tf.tanh, None, X, "right", keys=on_device)
+    narrow = tf.function(lambda x: tf.cast(tf.tanh(tf.cast(x, tf.float32)), tf.float64))
+    ready = narrow.get_concrete_function(tf.TensorSpec([3], tf.float64))
+    yield Row("ready_made_in_float32", ready, None, X, "right", keys={"modes": ["graph", "eager"]})
+    for modes in (["graph", "eager"], ["eager", "graph"], ["xla", "graph"]):
+        keys = {"modes": modes, "checks": {"modes": False}}
+        other = lambda x: x * (2 if tf.executing_eagerly() else 3)  # noqa: E731 (an op)
+        yield Row(f"not_compared_{'_'.join(modes)}", other, None, X, "right", keys=keys)
+
+
+def _eagerly():
+    raw = {
+        "Squeeze": ({"input": {"shape": [2, 1]}}, {"squeeze_dims": [1]}),
+        "SplitV": (
+            {
+                "value": {"shape": [3]},
+                "size_splits": {"value": [1, 2], "dtype": "int32"},
+                "split_dim": {"value": 0, "dtype": "int32"},
+            },
+            {"num_split": 2},
+        ),
+        "Select": (
+            {
+                "condition": {"value": [True, False], "dtype": "bool"},
+                "t": {"shape": [2]},
+                "e": {"shape": [2]},
+            },
+            {},
+        ),
+    }
+    for op_type, (inputs, attrs) in raw.items():
+        keys = {"op_type": op_type, "attrs": attrs, "modes": ["eager"]}
+        yield Row(f"raw_{op_type}", "", None, inputs, "right", keys=keys)
+    eagerly, frozen = {"modes": ["eager"]}, {"modes": ["eager"], "freeze": True}
+    at = {"x": {"value": [0.3, 1.2]}}
+    rounded = _untraced(lambda x: x + tf.stop_gradient(tf.round(x) - x))
+    yield Row("untraced_draw", _untraced(lambda x: tf.nn.dropout(x, 0.5)), None, at, "right", keys=eagerly)
+    yield Row("untraced_stop", rounded, None, at, "unchecked", keys=eagerly)
+    yield Row("untraced_stop_meant", rounded, None, at, "right", keys=frozen)
+    yield Row("traced_before", _traced_before(), None, X, "right", keys=frozen)
+    stopped = tf.custom_gradient(lambda x: (x * tf.stop_gradient(x), lambda u: 2 * x * u))
+    yield Row("stop_inside_a_custom_gradient", stopped, None, X, "right", keys=eagerly)
+    gamma = lambda x: tf.random.stateless_gamma([3], [1, 2], x, dtype=x.dtype)  # noqa: E731 (an op)
+    positive = {"x": {"shape": [3], "uniform": {"low": 1, "high": 2}}}
+    yield Row("gamma", gamma, None, positive, "unchecked", keys=eagerly)
+
+
 ROWS = marked(
-    (*_second_order(), *_compiled(), *_overrides(), *_covers(), *_variables()),
+    (*_second_order(), *_compiled(), *_overrides(), *_covers(), *_variables(), *_each(), *_eagerly()),
+    "each_matrix_product_float32",
+    "each_tf_function",
+    "each_complex",
+    "each_scalar",
     "one_in_a_function_dynamic",
     "one_is_meant",
     "own_body_covers_eager",

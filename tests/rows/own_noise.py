@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
 
 from tests.support.row import Row, marked
@@ -75,6 +76,19 @@ def at(point):
     return {"x": {"value": [point, 1.0, 2.0]}}
 
 
+def in_numpy(factor, at_one=1.0):
+    """Return `sinc` with a gradient by NumPy, in which nobody sees what rounds; it may be another at 1."""
+
+    def slope(x, u):
+        return u * factor * np.where(x == 1.0, at_one, 1.0) * (np.cos(x) - np.sin(x) / x) / x
+
+    @tf.custom_gradient
+    def call(x):
+        return tf.sin(x) / x, lambda u: tf.ensure_shape(tf.numpy_function(slope, [x, u], x.dtype), x.shape)
+
+    return call
+
+
 ROWS = marked(
     [
         *(
@@ -115,7 +129,14 @@ ROWS = marked(
             for first in (0.0, 0.3)
             for factor in (1.0, 1.0004, 1.01)
         ),
+        Row("in_numpy", in_numpy(1.0), None, at(1e-6), "right"),
+        Row("in_numpy_a_hundredth_off", in_numpy(1.01), None, at(1e-6), "wrong"),
+        Row("in_numpy_wrong_at_one", in_numpy(1.0, 2.0), None, at(0.3), "wrong"),
+        Row("exprel_eagerly", FUNCTIONS["exprel"](1.0), None, at(1e-5), "right", keys={"modes": ["eager"]}),
     ],
+    "in_numpy",
+    "in_numpy_a_hundredth_off",
+    "in_numpy_wrong_at_one",
     "beside_a_seam_at_0.3_x1",
     "beside_a_seam_at_0.3_x1.0004",
     "beside_a_seam_at_0.3_x1.01",

@@ -30,56 +30,10 @@ def failed(result):
     return {check.name: check.message for check in result.checks if check.status is not Status.PASSED}
 
 
-def smooth(x, w):
-    return tf.tanh(tf.matmul(x, w)), tf.reduce_sum(x)
-
-
 @tf.custom_gradient
 def own_tanh(x):
     y = tf.tanh(x)
     return y, lambda upstream: upstream * (1 - y**2)
-
-
-def looping(x):
-    return tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, tf.sin(y)), (0, x), maximum_iterations=3)[1]
-
-
-@tf.function
-def python_branches(x):
-    if tf.reduce_sum(x) > 1e3:
-        return x
-    return x * x
-
-
-RIGHT = {
-    "a matrix product": (smooth, {"x": {"shape": [3, 4]}, "w": {"shape": [4, 2]}}),
-    "float32": (
-        smooth,
-        {"x": {"shape": [3, 4], "dtype": "float32"}, "w": {"shape": [4, 2], "dtype": "float32"}},
-    ),
-    "a custom gradient": (own_tanh, X),
-    "a loop": (looping, X),
-    "a tf.function": (python_branches, X),
-    "a softmax": (tf.nn.softmax, X),
-    "integers beside": (
-        lambda x, i: tf.gather(x, i) ** 2,
-        {"x": {"shape": [5, 2]}, "i": {"shape": [3], "dtype": "int32", "integers": {"low": 0, "high": 5}}},
-    ),
-    "complex": (lambda x: tf.math.conj(x) * x * x, {"x": {"shape": [3], "dtype": "complex128"}}),
-    "a scalar": (tf.exp, {"x": {"shape": []}}),
-    "rows that are counted": (lambda x: tf.reduce_sum(x**2) / tf.cast(tf.shape(x)[0], x.dtype), X),
-}
-
-
-@pytest.mark.on_change("float32", "a tf.function", "complex", "a scalar")
-@pytest.mark.parametrize(("forward", "inputs"), RIGHT.values(), ids=RIGHT)
-def test_a_right_gradient_passes_in_every_mode(run_in, forward, inputs):
-    results = run_in(ALL, forward=forward, inputs=inputs, samples=1)
-    assert {mode: (result.status, failed(result)) for mode, result in results.items()} == dict.fromkeys(
-        ALL, (Status.PASSED, {})
-    )
-    for mode in ALL[1:]:
-        assert "modes" in {check.name for check in results[mode].checks}
 
 
 def test_a_gradient_that_takes_the_batch_for_known_fails_where_it_is_not(run_in):
@@ -95,13 +49,6 @@ def test_a_gradient_that_takes_the_batch_for_known_fails_where_it_is_not(run_in)
         "This also happens if the first dimension of every input is unknown (None), as in mode dynamic, "
         "but not if all are known: take sizes from tf.shape(x)."
     )
-
-
-def test_inner_dimensions_may_have_to_be_known(run_in):
-    def halves(x):
-        return tf.reshape(x, [-1, x.shape[1] // 2, 2]) ** 2
-
-    assert run_in(["dynamic"], forward=halves)["dynamic"].status is Status.PASSED
 
 
 def test_what_fails_anyway_is_no_matter_of_unknown_dimensions(run_in):
@@ -128,15 +75,6 @@ def test_none_in_one_mode_alone(run_in):
     assert failed(run_in(["graph", "eager"], forward=forward)["eager"])["modes"] == (
         "dy/dx is None in mode eager and a tensor in mode graph."
     )
-
-
-@pytest.mark.parametrize("modes", [["graph", "eager"], ["eager", "graph"], ["xla", "graph"]])
-def test_the_comparison_can_be_turned_off(run_in, modes):
-    def forward(x):
-        return x * (2 if tf.executing_eagerly() else 3)
-
-    results = run_in(modes, forward=forward, checks={"modes": False})
-    assert {result.status for result in results.values()} == {Status.PASSED}
 
 
 def test_other_draws_can_not_be_compared(run_in):
@@ -211,32 +149,6 @@ def test_a_mode_that_a_case_can_not_have_is_skipped_with_the_reason(run_in, mode
     assert check.message.startswith(reason)
 
 
-RENAMED = {
-    "Squeeze": {"attrs": {"squeeze_dims": [1]}, "inputs": {"input": {"shape": [2, 1]}}},
-    "SplitV": {
-        "attrs": {"num_split": 2},
-        "inputs": {
-            "value": {"shape": [3]},
-            "size_splits": {"value": [1, 2], "dtype": "int32"},
-            "split_dim": {"value": 0, "dtype": "int32"},
-        },
-    },
-    "Select": {
-        "inputs": {
-            "condition": {"value": [True, False], "dtype": "bool"},
-            "t": {"shape": [2]},
-            "e": {"shape": [2]},
-        }
-    },
-}
-
-
-@pytest.mark.parametrize("op_type", RENAMED)
-def test_raw_ops_are_called_eagerly_by_the_names_of_their_python_functions(run_in, op_type):
-    result = run_in(["eager"], op_type=op_type, **RENAMED[op_type])["eager"]
-    assert (result.status, result.error) == (Status.PASSED, None)
-
-
 def eager_only(x):
     return x * x if float(tf.reduce_sum(x).numpy()) > 0 else 3 * x
 
@@ -249,27 +161,6 @@ def test_a_forward_that_works_only_eagerly_fails_the_default_mode_with_the_advic
         "It works where it is called eagerly: say 'modes: [eager]' "
         "(or --mode eager) to check it there."
     )
-
-
-def dropped(x):
-    return tf.nn.dropout(tf.sin(x) if float(x.numpy().sum()) else x, 0.5)
-
-
-def rounded(x):
-    return x + tf.stop_gradient(tf.round(x) - x if float(x.numpy().sum()) else x)
-
-
-UNTRACED = {
-    "a draw": (dropped, {}, Status.PASSED),
-    "a stop that is meant": (rounded, {"freeze": True}, Status.PASSED),
-    "a stop": (rounded, {}, Status.INCONCLUSIVE),
-}
-
-
-@pytest.mark.parametrize(("forward", "more", "status"), UNTRACED.values(), ids=UNTRACED)
-def test_what_can_not_be_traced_keeps_its_draws_and_stops_eagerly(run_in, forward, more, status):
-    result = run_in(["eager"], forward=forward, inputs={"x": {"value": [0.3, 1.2]}}, **more)["eager"]
-    assert (result.status, result.error) == (status, None)
 
 
 def test_a_numpy_forward_is_no_matter_of_modes(run_in):
@@ -288,37 +179,11 @@ def test_a_float32_layer_is_judged_in_float64_eagerly(run_in):
     assert (result.status, result.how.numeric_dtype) == (Status.PASSED, "float64")
 
 
-FORM = {
-    "shape": (lambda upstream: upstream[:1], Status.MISMATCHED),
-    "dtype": (lambda upstream: tf.cast(2 * upstream, tf.float32), Status.MISMATCHED),
-    "count": (lambda upstream: (upstream, upstream), Status.ERROR),
-    "raises": (lambda upstream: upstream[17], Status.ERROR),
-}
-
-
-@pytest.mark.parametrize(("gradient", "status"), FORM.values(), ids=FORM)
-def test_gradients_of_wrong_form_are_found_eagerly(run_in, gradient, status):
-    @tf.custom_gradient
-    def forward(x):
-        return 2 * x, gradient
-
-    assert run_in(["eager"], forward=forward)["eager"].status is status
-
-
 def test_what_draws_from_numpy_is_inconclusive_eagerly(run_in):
     generator = np.random.default_rng(0)
     result = run_in(["eager"], forward=lambda x: x * generator.normal(size=(3, 4)))["eager"]
     assert result.status is Status.INCONCLUSIVE
     assert "draws random numbers (from Python or NumPy)" in failed(result)["deterministic"]
-
-
-def test_a_gamma_sampler_is_inconclusive_eagerly(run_in):
-    result = run_in(
-        ["eager"],
-        forward=lambda x: tf.random.stateless_gamma([3, 4], [1, 2], x, dtype=tf.float64),
-        inputs={"x": {"shape": [3, 4], "uniform": {"low": 1, "high": 2}}},
-    )["eager"]
-    assert "the parameters of a draw move with the inputs" in failed(result)["deterministic"]
 
 
 def test_the_process_keeps_its_own_seed(run_in):
@@ -327,47 +192,6 @@ def test_the_process_keeps_its_own_seed(run_in):
     tf.random.set_seed(7)
     run_in(["eager"], forward=lambda x: tf.nn.dropout(x, 0.5))
     assert tf.random.uniform([]).numpy() == first
-
-
-def test_a_function_that_an_earlier_call_traced_is_held_all_the_same(run_in):
-    @tf.function
-    def straight_through(x):
-        return x + tf.stop_gradient(tf.round(x) - x)
-
-    straight_through(tf.zeros([3, 4], tf.float64))
-    result = run_in(["eager"], forward=straight_through, freeze=True)["eager"]
-    assert result.status is Status.PASSED
-
-
-@pytest.mark.once  # every mode, and seconds in each
-def test_a_ready_made_function_with_a_stop_gradient_is_inconclusive(run_in):
-    function = tf.function(lambda x: x + tf.stop_gradient(tf.round(x) - x))
-    ready = function.get_concrete_function(tf.TensorSpec([2], tf.float64))
-    spec = {"forward": ready, "inputs": {"x": {"shape": [2]}}, "samples": 1}
-    for result in run_in(["graph", "eager"], **spec).values():
-        assert result.status is Status.INCONCLUSIVE
-    for result in run_in(["graph", "eager"], **spec, freeze=True).values():
-        assert result.status is Status.INCONCLUSIVE
-        assert "nothing can hold it there: a ready-made function" in failed(result)["frozen"]
-
-
-def test_a_ready_made_function_in_float32_is_judged_as_such(run_in):
-    ready = tf.function(lambda x: tf.cast(tf.tanh(tf.cast(x, tf.float32)), tf.float64)).get_concrete_function(
-        tf.TensorSpec([3, 4], tf.float64)
-    )
-    for result in run_in(["graph", "eager"], forward=ready).values():
-        assert result.status is Status.PASSED
-
-
-def test_a_forward_that_refuses_points_nearby_is_not_gradchecks_fault(run_in):
-    def forward(x):
-        if float(tf.reduce_min(x)) < 1.0:
-            raise ValueError("below 1")
-        return tf.sqrt(x - 1)
-
-    result = run_in(["eager"], forward=forward, inputs={"x": {"value": [1.0, 2.0]}})["eager"]
-    assert result.error is None
-    assert result.status is Status.INCONCLUSIVE
 
 
 @pytest.mark.on_change("0.0--1e-30")
@@ -383,15 +207,6 @@ def test_modes_are_compared_at_the_scale_that_the_spec_states(run_in, value, sha
     assert message.startswith("dy/dx differs: ") == bool(share), message
 
 
-def test_a_stop_gradient_inside_a_custom_gradient_is_not_held_eagerly(run_in):
-    @tf.custom_gradient
-    def forward(x):
-        return x * tf.stop_gradient(x), lambda upstream: 2 * x * upstream
-
-    results = run_in(["graph", "eager"], forward=forward)
-    assert {result.status for result in results.values()} == {Status.PASSED}
-
-
 # Devices.
 
 
@@ -401,11 +216,6 @@ def test_a_device_that_is_not_there_is_skipped_with_the_reason(run_in):
     (check,) = result.checks
     assert (check.name, check.status) == ("device", Status.SKIPPED)
     assert check.message.startswith("TensorFlow finds no GPU:7 on this machine; it has CPU:0")
-
-
-@pytest.mark.parametrize("mode", ALL)
-def test_a_device_that_is_there_runs_the_case(run_in, mode):
-    assert run_in([mode], forward=tf.tanh, device="CPU:0")[mode].status is Status.PASSED
 
 
 def test_tf32_is_off_while_checking(run_in):
