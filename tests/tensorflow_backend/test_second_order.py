@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -41,10 +40,6 @@ def test_every_gradient_by_every_input_and_by_its_upstream(run, mode):
     assert check_of(result, "second_order.linearity").status is Status.PASSED
 
 
-def test_without_the_key_there_is_no_second_order(run):
-    assert list(statuses(run(forward=tf.tanh, inputs=X))) == ["dy/dx"]
-
-
 def test_of_several_outputs_each_has_its_own_upstream(run):
     result = run(
         forward=lambda x: (x * x, tf.exp(x), tf.argmax(x)),
@@ -63,21 +58,6 @@ def test_an_input_of_the_upstreams_name_keeps_it(run):
     result = run(forward=lambda u: u * u, inputs={"u": {"shape": [2]}}, second_order=True)
     assert list(statuses(result)) == ["dy/du", "d2y/du.du", "d2y/du.dupstream"]
     assert result.status is Status.PASSED
-
-
-def test_the_formula_is_judged_in_float64(run):
-    result = run(forward=tf.exp, inputs={"x": {"shape": [3], "dtype": "float32"}}, second_order=True)
-    assert {pair.judged_by.reference_dtype for pair in result.pairs} == {"float64"}
-    assert result.status is Status.PASSED
-
-
-def test_complex(run):
-    result = run(
-        forward=lambda z: z * z * tf.math.conj(z),
-        inputs={"z": {"shape": [2], "dtype": "complex128"}},
-        second_order=True,
-    )
-    assert statuses(result) == dict.fromkeys(("dy/dz", "d2y/dz.dz", "d2y/dz.du"), "passed")
 
 
 def make_scale():
@@ -130,32 +110,6 @@ def test_a_wrong_gradient_of_the_gradient_is_blamed(run):
     assert "the sign is flipped" in line
 
 
-def test_a_constant_of_the_base_point_is_found(run):
-    @tf.custom_gradient
-    def square(x):
-        kept = 2 * x.numpy()
-        return x * x, lambda upstream: upstream * tf.constant(kept)
-
-    result = run(forward=square, inputs=X, second_order=True, modes=["eager"])
-    assert statuses(result) == {"dy/dx": "passed", "d2y/dx.dx": "mismatched", "d2y/dx.du": "passed"}
-    assert "None is not zero" in pair_of(result, "d2y/dx.dx").message
-
-
-@pytest.mark.parametrize("mode", ["graph", "eager"])
-def test_a_stop_gradient_of_the_forwards_is_held(run, mode):
-    def forward(x):
-        return x * x * tf.stop_gradient(tf.sin(x))
-
-    spec = {"forward": forward, "inputs": X, "second_order": True, "modes": [mode]}
-    held = run(**spec, freeze=True)
-    assert (held.status, len(held.how.held)) == (Status.PASSED, 1)
-    wrong = statuses(run(**spec, freeze=False))
-    assert wrong == {"dy/dx": "mismatched", "d2y/dx.dx": "mismatched", "d2y/dx.du": "passed"}
-    open_ = run(**spec)
-    assert statuses(open_) == {"dy/dx": "inconclusive", "d2y/dx.dx": "inconclusive", "d2y/dx.du": "passed"}
-    assert "'freeze: true'" in pair_of(open_, "d2y/dx.dx").message
-
-
 @pytest.mark.parametrize("mode", ["graph", "eager"])
 def test_one_that_changes_no_first_derivative_is_never_held(run, mode):
     result = run(
@@ -168,35 +122,6 @@ def test_one_that_changes_no_first_derivative_is_never_held(run, mode):
     if mode == "graph":
         (line,) = [line for line in pair_of(result, "d2y/dx.dx").cause.diagnosis if line.startswith("blame")]
         assert "a stop_gradient of the forward at tests/tensorflow_backend/test_second_order.py:" in line
-
-
-def test_one_that_changes_a_first_derivative_doesnt_excuse_another(run):
-    def forward(x):
-        return tf.nn.moments(x, 0)[1], x * tf.stop_gradient(x)
-
-    result = run(forward=forward, outputs=["v", "y"], inputs={"x": {"shape": [5]}}, second_order=True)
-    assert [str(pair_of(result, label).status) for label in ("dv/dx", "dy/dx", "d2v/dx.dx", "d2y/dx.dx")] == [
-        *("passed", "inconclusive"),
-        *("mismatched", "inconclusive"),
-    ]
-
-
-def test_a_numpy_reference_leaves_the_second_order_to_its_own_differences(run):
-    result = run(
-        forward=hard_sign,
-        reference=lambda x: 1 / (1 + np.exp(-x)),
-        outputs={"y": {"dtype": "float64"}},
-        inputs=X,
-        second_order=True,
-    )
-    assert statuses(result) == dict.fromkeys(("dy/dx", "d2y/dx.dx", "d2y/dx.du"), "passed")
-
-
-def test_a_draw_is_held(run):
-    result = run(
-        forward=lambda x: x * x * tf.random.uniform([3], dtype=tf.float64), inputs=X, second_order=True
-    )
-    assert statuses(result) == dict.fromkeys(("dy/dx", "d2y/dx.dx", "d2y/dx.du"), "passed")
 
 
 def numpy_gradient(x):
@@ -214,53 +139,6 @@ def test_where_numpy_lies_on_the_vjps_path_it_is_skipped(run, mode):
     assert statuses(result) == {"dy/dx": "passed", "d2y/dx.dx": "skipped", "d2y/dx.du": "passed"}
     assert "NumPy" in pair_of(result, "d2y/dx.dx").note
     assert result.status is Status.PASSED
-
-
-def square_grad(op, upstream):
-    return 2 * op.inputs[0] * upstream
-
-
-def exp_grad(op, upstream):
-    return op.outputs[0] * upstream
-
-
-OUTPUT = {"outputs": {"y": {"dtype": "float64"}}}
-
-
-@pytest.mark.parametrize(
-    ("forward", "gradient", "binding", "more"),
-    [
-        (np.square, square_grad, "py_func", OUTPUT),
-        (np.exp, exp_grad, "py_func", OUTPUT),
-        (tf.square, square_grad, "custom_gradient", {}),
-        (tf.square, square_grad, "defun", OUTPUT),
-        (tf.square, square_grad, "override", {"op_type": "Square"}),
-    ],
-)
-def test_a_gradient_of_tensorflow_has_a_second_order_in_each_binding(run, forward, gradient, binding, more):
-    result = run(forward=forward, gradient=gradient, binding=binding, inputs=X, second_order=True, **more)
-    assert statuses(result) == dict.fromkeys(("dy/dx", "d2y/dx.dx", "d2y/dx.du"), "passed")
-
-
-@tf.custom_gradient
-def hard_sign(x):
-    def grad(upstream):
-        slope = tf.sigmoid(x)
-        return upstream * slope * (1 - slope)
-
-    return tf.sign(x), grad
-
-
-def test_a_surrogates_second_order_is_its_own(run):
-    result = run(forward=hard_sign, reference=tf.sigmoid, inputs=X, second_order=True)
-    assert statuses(result) == dict.fromkeys(("dy/dx", "d2y/dx.dx", "d2y/dx.du"), "passed")
-
-
-def test_zero_by_nature_passes_where_the_gradient_moves_with_its_upstream(run):
-    plain = run(forward=tf.nn.relu, inputs=X, second_order=True)
-    assert statuses(plain) == dict.fromkeys(("dy/dx", "d2y/dx.dx", "d2y/dx.du"), "passed")
-    told = run(forward=tf.nn.relu, inputs=X, second_order=True, pairs={"d2y/dx.dx": {"expect": "zero"}})
-    assert told.status is Status.PASSED
 
 
 def test_no_path_is_judged_like_any_other(run):
@@ -294,12 +172,6 @@ def test_where_every_gradient_is_none_it_is_skipped(run):
 def test_a_rule_that_matches_neither_order_is_an_error(run):
     result = run(forward=tf.tanh, inputs=X, second_order=True, pairs={"d2y/dw.dx": {"expect": "zero"}})
     assert "'d2y/dw.dx' matches none of the pairs: dy/dx, d2y/dx.dx, d2y/dx.du" in result.error.message
-
-
-def test_an_expected_mismatch_may_be_of_second_order(run):
-    result = run(forward=detached, inputs=X, second_order=True, pairs={"d2y/dx.dx": {"expect": "mismatch"}})
-    assert statuses(result) == {"dy/dx": "passed", "d2y/dx.dx": "expected_mismatch", "d2y/dx.du": "passed"}
-    assert result.status is Status.EXPECTED_MISMATCH
 
 
 @pytest.mark.parametrize("mode", ["graph", "eager"])

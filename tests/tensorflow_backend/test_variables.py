@@ -179,18 +179,6 @@ def test_a_forward_without_variables_is_told(run_in, mode):
     )
 
 
-def test_pair_rules_may_name_variables(run_in):
-    weight = variable(2.0, name="weight")
-    result = run_in(
-        ["graph"],
-        forward=lambda x: x * tf.stop_gradient(weight),
-        freeze=True,
-        outputs=["y"],
-        pairs={"dy/dweight": {"expect": "disconnected"}},
-    )["graph"]
-    assert (result.status, result.pairs[1].note) == (Status.PASSED, "as expected")
-
-
 # The gradients that a custom gradient has for variables.
 
 
@@ -315,21 +303,6 @@ def test_batch_statistics_are_put_back(run_in, mode):
     assert statuses(result) == dict.fromkeys(["dy/dx", "dy/dgamma", "dy/dbeta"], "passed")
     assert layers[0].moving_mean.numpy().tolist() == [0.0] * 3
     assert layers[0].moving_variance.numpy().tolist() == [1.0] * 3
-
-
-@pytest.mark.parametrize("mode", ["graph", "eager"])
-def test_state_that_the_forward_uses_is_the_same_in_every_evaluation(run_in, mode):
-    count = variable(1.0, name="count", trainable=False)
-    weight = variable(2.0, name="weight")
-
-    @tf.function
-    def forward(x):
-        count.assign_add([1.0])
-        return x * weight * count
-
-    result = run_in([mode], forward=forward)[mode]
-    assert statuses(result) == {"dy/dx": "passed", "dy/dweight": "passed"}
-    assert count.numpy().tolist() == [1.0]
 
 
 def test_modes_that_use_other_variables_are_told(run_in):

@@ -1,0 +1,63 @@
+"""The gradient's own gradient: of each binding, beside a reference, and of what moves with x or doesn't."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from tests.support.row import Row, marked
+from tests.support.variants import rows_of
+
+OPS = """
+exp (x=[3]) = tf.exp(x)
+    right: None
+relu (x=[3]) = tf.nn.relu(x)
+    right: None
+drawn (x=[3]) = x * x * tf.random.uniform([3], dtype=x.dtype)
+    right: None
+surrogate (x=[3]) = tf.sign(x)
+    reference: tf.sigmoid(x)
+    right: u * tf.sigmoid(x) * (1 - tf.sigmoid(x))
+    wrong_slope: u * tf.stop_gradient(tf.sigmoid(x) * (1 - tf.sigmoid(x)))
+kept (x=[3]) = x * x
+    keys: {"modes": ["eager"]}
+    wrong: u * tf.constant(2 * x.numpy())
+recomputed (x=[2]) = tf.recompute_grad(lambda x: tf.sin(x) * x)(x)
+    open: None
+conjugated (x=dict(shape=[2])) = x * x * tf.math.conj(x)
+    keys: {"dtypes": ["complex128"]}
+    right: None
+"""
+X, OUTPUT = {"x": {"shape": [3]}}, {"outputs": {"y": {"dtype": "float64"}}}
+
+
+def _square(op, upstream):
+    return 2 * op.inputs[0] * upstream
+
+
+def _exp(op, upstream):
+    return op.outputs[0] * upstream
+
+
+BOUND = {
+    "py_func": (np.square, _square, OUTPUT),
+    "py_func_of_outputs": (np.exp, _exp, {"binding": "py_func", **OUTPUT}),
+    "custom_gradient": (tf.square, _square, {}),
+    "defun": (tf.square, _square, OUTPUT),
+    "override": (tf.square, _square, {"op_type": "Square"}),
+}
+
+
+def _rows():
+    yield from rows_of(OPS, {"tf": tf}, second_order=True)
+    for name, (forward, gradient, more) in BOUND.items():
+        keys = {"binding": name, "second_order": True, **more}
+        yield Row(f"bound_by_{name}", forward, gradient, X, "right", keys=keys)
+    keys = {"reference": "of_a_row:sigmoid", "second_order": True, **OUTPUT}
+    for name, factor in (("right", 1.0), ("wrong", 1.1)):
+        slope = lambda op, u, factor=factor: factor * u * (s := tf.sigmoid(op.inputs[0])) * (1 - s)  # noqa: E731
+        known = {"sigmoid": lambda x: 1 / (1 + np.exp(-x))}
+        yield Row(f"reference_in_numpy_{name}", tf.sign, slope, X, name, keys=keys, functions=known)
+
+
+ROWS = marked(_rows(), "exp_right", "bound_by_override", "surrogate_wrong_slope", "kept_wrong")
