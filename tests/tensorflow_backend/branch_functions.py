@@ -106,10 +106,6 @@ def in_branch(x):
     return tf.cond(tf.reduce_sum(x) > 0.0, lambda: tf.nn.relu(x - 9.0), lambda: square_above(x))
 
 
-def in_index(x):
-    return tf.switch_case(tf.cast(x[0], tf.int32), [lambda: tf.abs(x), lambda: tf.clip_by_value(x, 0.0, 1.0)])
-
-
 @tf.function
 def called(x):
     return square_above(x) + tf.abs(x)
@@ -117,18 +113,6 @@ def called(x):
 
 def in_function(x):
     return called(x)
-
-
-def in_map(x):
-    return tf.map_fn(lambda row: tf.where((row > 0.0) & (row < 9.0), row, 2 * row), x)
-
-
-def nested(x):
-    def body(count, value):
-        value = tf.cond(tf.reduce_sum(value) > 0.0, lambda: called(value), lambda: value * 2.0)
-        return count + 1, value
-
-    return tf.while_loop(lambda count, _: count < 2, body, [0, x])[1]
 
 
 def counted_in_loop(x):
@@ -153,24 +137,6 @@ def where_in_where(x):
 def guarded(x):
     safe = tf.where(x > 1.0, x, tf.ones_like(x))
     return tf.where(x > 1.0, tf.math.log(safe), x)
-
-
-def table(x):
-    factors = tf.constant([1.0, 2.0, 3.0], x.dtype)
-    return x * tf.gather(factors, tf.cast(tf.clip_by_value(x, 0.0, 2.0), tf.int32))
-
-
-def numpy_values(x):
-    import numpy as np
-
-    y = np.where((x > 3.0) & (x < 5.0), x, 2.0 * x)
-    y[x < -3.0] = 0.0
-    factor = 2.0 if x[0] > 0.5 else 1.0
-    return factor * y + sum(0.0 if value > 1 else 1.0 for value in x)
-
-
-def numpy_values_gradient(dy, x):
-    return dy
 
 
 def log_sum(x):

@@ -157,15 +157,6 @@ def test_a_gradient_has_the_tensors_flat_in_the_spec_s_order(run):
     )
 
 
-def test_a_numpy_gradient_of_structures(run):
-    result = run(
-        forward=lambda p: p["a"] * p["b"],
-        gradient={"numpy": lambda upstream, a, b: (upstream * b, upstream * a)},
-        inputs={"p": {"dict": {"a": TWO, "b": TWO}}},
-    )
-    assert result.status is Status.PASSED
-
-
 # SparseTensor and RaggedTensor.
 
 SPARSE = {"shape": [3, 4], "sparse": {"indices": [[0, 1], [2, 0]]}}
@@ -212,38 +203,8 @@ def test_a_gradient_of_a_sparse_argument_is_of_its_three_tensors(run):
     assert "one (or None) for each of a.indices, a.values, a.dense_shape, but" in wrong.error.message
 
 
-def test_complex_values_of_a_sparse_tensor(run):
-    result = run(
-        forward=lambda a: a.values * tf.math.conj(a.values),
-        inputs={"a": {**SPARSE, "dtype": "complex128"}},
-    )
-    assert result.status is Status.PASSED
-
-
-def test_the_same_in_float32(run):
-    result = run(
-        forward=tf.sparse.sparse_dense_matmul,
-        inputs={"a": SPARSE, "b": {"shape": [4, 2]}},
-        dtypes=["float32"],
-    )
-    assert (result.status, result.how.numeric_dtype) == (Status.PASSED, "float64")
-
-
 def test_variables_beside_a_structure(run):
     weight = tf.Variable([2.0, 3.0], dtype=tf.float64, name="weight")
     result = run(forward=lambda p: p["a"] * weight, inputs={"p": {"dict": {"a": TWO}}}, variables=True)
     assert [pair.label for pair in result.pairs] == ["dy/dp.a", "dy/dweight"]
     assert result.status is Status.PASSED
-
-
-def test_second_order_of_a_structure(run):
-    result = run(
-        forward=lambda p: {"a": p["a"] ** 3, "b": p["a"] * p["b"]},
-        inputs={"p": {"dict": {"a": TWO, "b": TWO}}},
-        second_order=True,
-        checks={"all_zero": False},
-    )
-    assert result.status is Status.PASSED
-    assert {"dy.a/dp.a", "d2y.a/dp.a.dp.a", "d2y.b/dp.a.dp.b", "d2y.a/dp.a.du"} <= {
-        pair.label for pair in result.pairs
-    }

@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend.graph import graph_runs
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import Batched
-from gradcheck_cli.tensorflow_backend.traces import state
 
 
 def batched(function, *shapes, dtype="float64", **changes):
@@ -91,16 +90,6 @@ def test_all_ways_agree(modes, function, shapes):
         np.testing.assert_array_equal(values, expected)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_what_is_not_batched_stays_at_the_base_point(modes, way):
-    modes(way)
-    values = points(3)
-    (found,) = batched(lambda x, y: x + 10 * y, (3,), (3,))({0: values}, 3)
-    np.testing.assert_allclose(found, values + 10)
-    (found,) = batched(lambda x, y: x + 10 * y, (3,), (3,))({1: values}, 3)
-    np.testing.assert_allclose(found, 1 + 10 * values)
-
-
 def numpy_sine(x):
     return tf.ensure_shape(tf.numpy_function(np.sin, [x], x.dtype), x.shape)
 
@@ -134,13 +123,6 @@ def test_what_only_a_call_can_run_is_called(modes):
     op = batched(lambda x: tf.raw_ops.AccumulateNV2(inputs=[x, x, x], shape=[3]), (3,))
     np.testing.assert_allclose(op({0: values}, 3)[0], 3 * values)
     assert seen == ["mapped", "direct"]
-
-
-def test_another_device_is_never_left_out(modes, monkeypatch):
-    seen = modes("mapped")
-    monkeypatch.setattr(state.private_graphs, "has_one_device", lambda: False)
-    batched(tf.tanh, (3,))({0: points(3)}, 3)
-    assert seen == ["direct"]
 
 
 def test_a_loop_in_one_op_gives_each_function_what_it_captured(modes):

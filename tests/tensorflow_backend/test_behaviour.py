@@ -64,12 +64,6 @@ def test_a_module_switches_again_what_an_import_switched_for_another_case(folder
     assert asked(folder, "rel_new:f") == NEW
 
 
-def test_it_is_so_in_the_other_order(folder):
-    assert asked(folder, "rel_new:f") == NEW
-    assert asked(folder, "rel_above:f") == OLD
-    assert asked(folder, "rel_old:f") == OLD
-
-
 @pytest.mark.parametrize("first", ["rel_package.low:f", "rel_package.top:f"])
 def test_relative_imports_are_followed(folder, first):
     assert asked(folder, first) == (False, {"tensor_equality"})

@@ -86,16 +86,6 @@ def test_what_can_not_be_seen_says_why(run, name, message):
     assert (found.error.kind, found.error.message) == ("covers", message)
 
 
-def test_a_raw_op_without_a_gradient_function_has_none_to_be_seen(run):
-    found = run(op_type="ZerosLike", inputs=X, pairs={"*": {"expect": "disconnected"}})
-    assert (str(found.status), found.seen.gradients_seen) == ("passed", {})
-
-
-def test_an_expected_mismatch_must_be_seen_too(run):
-    found = run(forward=under_another_gradient, inputs=X, covers=["MatMul"], expect="mismatch")
-    assert (str(found.status), found.error.kind) == ("error", "covers")
-
-
 def test_an_override_covers_nothing_by_itself(run):
     def gradient(op, upstream):
         return upstream * (1 - op.outputs[0] ** 2)

@@ -51,15 +51,6 @@ def test_only_the_users_frames_are_shown_outermost_first():
     assert found[-1][3] == 'raise ValueError("no")'
 
 
-def test_files_are_shown_from_the_working_directory(monkeypatch, tmp_path):
-    monkeypatch.chdir(HERE.parent)
-    with pytest.raises(ValueError, match="no") as caught:
-        inner()
-    assert parsed(frames.user_frames(caught.value))[-1][0] == HERE.name
-    monkeypatch.chdir(tmp_path)
-    assert parsed(frames.user_frames(caught.value))[-1][0] == os.path.relpath(HERE)
-
-
 @pytest.mark.parametrize(
     ("file", "expected"),
     [

@@ -21,11 +21,6 @@ def frozen_of(result):
     return check.message.removeprefix("held at the base point's values: ")
 
 
-@tf.custom_gradient
-def tripled(x):
-    return x, lambda upstream: 3 * upstream
-
-
 # --- stop_gradient ---
 
 
@@ -207,22 +202,9 @@ def test_another_number_of_draws_in_each_trace_is_said_so(run):
 # --- inside functions, loops and branches ---
 
 
-def in_function(x):
-    return tf.sin(tf.function(lambda y: constant_self(y) + dropout(y))(x))
-
-
 def in_nested_functions(x):
     inner = tf.function(constant_self)
     return tf.function(lambda y: inner(y) + dropout(y))(x)
-
-
-def in_loop(x):
-    _, y = tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, constant_self(y) / 2 + dropout(y)), (0, x))
-    return y
-
-
-def in_branch(x):
-    return tf.cond(tf.reduce_sum(x) > 0, lambda: constant_self(x) + dropout(x), lambda: x)
 
 
 def in_nested_loops(x):
@@ -234,13 +216,6 @@ def in_nested_loops(x):
         return i + 1, 0.1 * tf.cond(i % 2 == 0, lambda: constant_self(z), lambda: dropout(z))
 
     return tf.while_loop(lambda i, _: i < 3, body, (0, x))[1]
-
-
-def in_python_control_flow(x):
-    y = constant_self(x) if tf.reduce_sum(x) > 0 else x
-    for _ in tf.range(3):
-        y = dropout(y) + y
-    return y
 
 
 def whose_rounds_could_overlap(x):
@@ -259,18 +234,10 @@ class Holder:
 
 INSIDE = [
     (Holder().method, "1 RandomUniform, 1 StopGradient."),
-    (in_function, "1 RandomUniform, 1 StopGradient."),
     (in_nested_functions, "1 RandomUniform, 1 StopGradient."),
-    (in_loop, "1 RandomUniform, 1 StopGradient."),
-    (in_branch, "1 RandomUniform, 1 StopGradient."),
     (in_nested_loops, "1 RandomUniform, 2 StopGradient."),
-    (in_python_control_flow, "1 RandomUniform, 1 StopGradient."),
     (whose_rounds_could_overlap, "1 RandomStandardNormal, 1 StopGradient."),
     (lambda x: tf.scan(lambda a, b: a * tf.stop_gradient(a) + b, x), "1 StopGradient."),
-    (
-        lambda x: tf.map_fn(lambda row: dropout(row) * tf.stop_gradient(row), x),
-        "1 RandomUniform, 1 StopGradient.",
-    ),
 ]
 
 
@@ -279,38 +246,19 @@ INSIDE = [
 def test_inside_functions_loops_and_branches(run, function, held):
     result = run(forward=function, inputs=POSITIVE, samples=1, freeze=True)
     assert (result.status, frozen_of(result)) == (Status.PASSED, held)
-    wrong = run(forward=lambda x: tripled(function(x)), inputs=POSITIVE, samples=1)
-    assert wrong.status is Status.MISMATCHED
     (pair,) = run(forward=function, inputs=POSITIVE, samples=1).pairs
     assert pair.status is Status.INCONCLUSIVE
     assert pair.cause.stops
     assert all("test_frozen.py:" in place for place in pair.cause.stops)
 
 
-def test_a_ready_made_function_is_closed(run, tmp_path):
-    class Module(tf.Module):
-        @tf.function(input_signature=[tf.TensorSpec([3], tf.float64)])
-        def __call__(self, x):
-            return constant_self(x)
-
-        @tf.function(input_signature=[tf.TensorSpec([3], tf.float64)])
-        def draw(self, x):
-            return dropout(x)
-
-    tf.saved_model.save(Module(), tmp_path)
-    loaded = tf.saved_model.load(tmp_path)
+def test_a_ready_made_function_is_closed(run):
     concrete = tf.function(constant_self).get_concrete_function(tf.TensorSpec([3], tf.float64))
-    for function in (concrete, loaded):
-        result = run(forward=lambda x, function=function: function(x) + x, inputs=X, freeze=True)
-        assert (result.status, result.checks[0].name) == (Status.INCONCLUSIVE, "frozen")
-        assert "Check the Python function that it was made of" in result.checks[0].message
-        (pair,) = run(forward=lambda x, function=function: function(x) + x, inputs=X).pairs
-        assert pair.status is Status.INCONCLUSIVE
-        assert "which is closed" in pair.message
-        found = run(forward=lambda x, function=function: function(x) + x, inputs=X, freeze=False)
-        assert found.status is Status.MISMATCHED
-    result = run(forward=loaded.draw, inputs=X)
+    result = run(forward=lambda x: concrete(x) + x, inputs=X, freeze=True)
+    assert (result.status, result.checks[0].name) == (Status.INCONCLUSIVE, "frozen")
+    assert "Check the Python function that it was made of" in result.checks[0].message
+    (pair,) = run(forward=lambda x: concrete(x) + x, inputs=X).pairs
+    assert "which is closed" in pair.message
+    drawing = tf.function(dropout).get_concrete_function(tf.TensorSpec([3], tf.float64))
+    result = run(forward=drawing, inputs=X)
     assert (result.status, result.checks[0].name) == (Status.INCONCLUSIVE, "deterministic")
-
-
-# --- cost ---

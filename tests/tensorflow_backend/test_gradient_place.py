@@ -153,11 +153,6 @@ def test_the_place_of_a_numpy_gradient(source):
     assert source("ops:forward", {"numpy": "ops:grad"}, **more) == "ops.py:10"
 
 
-def test_an_op_type_has_no_place():
-    (case,) = load_mapping({"op": "a", "op_type": "Tanh", "inputs": {"x": {"shape": [2]}}})
-    assert source_of(case.code) == ""
-
-
 def test_a_module_that_was_not_imported_has_no_place(tmp_path, monkeypatch):
     (tmp_path / "ops.py").write_text(OPS)
     monkeypatch.chdir(tmp_path)

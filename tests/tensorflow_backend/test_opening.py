@@ -42,31 +42,6 @@ def test_a_float64_case_that_is_not_judged_in_float64_is_no_plain_pass(run):
     )
 
 
-def test_a_pass_by_a_gradient_that_is_wrong_in_the_declared_dtype_alone_is_none(run):
-    @tf.custom_gradient
-    def wrong(x):
-        factor = 2.0 if x.dtype == tf.float32 else 1.0
-        return tf.tanh(x), lambda upstream: factor * upstream * (1 - tf.tanh(x) ** 2)
-
-    result = run(forward=wrong, inputs={"x": {"shape": [3], "dtype": "float32"}})
-    assert result.status is Status.MISMATCHED
-    assert result.pairs[0].judged_by.reference_dtype == "float64"
-
-
-def test_saturation_in_float32_is_a_warning(run):
-    @tf.custom_gradient
-    def softplus(x):
-        # 1 - 1 / (1 + e^x) keeps two digits of 6e-6 in float32.
-        return tf.math.softplus(x), lambda upstream: upstream * (1 - 1 / (1 + tf.exp(x)))
-
-    result = run(forward=softplus, inputs={"x": {"value": [-12.0, 0.5], "shape": [2], "dtype": "float32"}})
-    assert result.status is Status.PASSED
-    (warning,) = result.warnings
-    assert warning.startswith(
-        "precision: dy/dx: the formula is right in float64, but 1 of 4 elements lose more than"
-    )
-
-
 @pytest.mark.parametrize("checks", [{}, {"retrace": False}], ids=["retraced", "not retraced"])
 def test_a_forward_that_is_another_function_in_each_trace_is_no_mismatch(run, checks):
     traced = iter(range(1000))

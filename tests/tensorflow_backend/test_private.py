@@ -18,14 +18,6 @@ def traced(function, *values):
     return tf.compat.v1.wrap_function(function, specs)(*tensors)
 
 
-def test_tensors_that_have_a_value_are_told_from_those_of_a_graph():
-    seen = []
-    traced(lambda x: seen.append(x) or x, 1.0)
-    assert isinstance(tf.constant(1.0), private_graphs.EAGER_TENSOR)
-    assert isinstance(tf.Variable(1.0).read_value(), private_graphs.EAGER_TENSOR)
-    assert not isinstance(seen[0], private_graphs.EAGER_TENSOR)
-
-
 def branch(x):
     if x > 0:
         return x * 2
@@ -39,18 +31,6 @@ def loop(x, steps=3):
     while total > 10:
         total -= 4.0
     return total
-
-
-@pytest.mark.parametrize("function", [branch, loop])
-def test_without_it_wrap_function_has_none(function):
-    with pytest.raises(TypeError, match=r"[Uu]sing a symbolic|not allowed"):
-        traced(function, 3.0)
-
-
-def test_a_function_may_ask_not_to_be_converted():
-    plain = tf.autograph.experimental.do_not_convert(branch)
-    with pytest.raises(TypeError):
-        traced(lambda x: private_graphs.call_with_autograph(plain, [x], {}), 3.0)
 
 
 @pytest.mark.parametrize("value", [3.0, -3.0])

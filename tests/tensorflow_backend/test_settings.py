@@ -29,10 +29,8 @@ def powered(for_setting=lambda u: None):
     return call
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("for_setting", [tf.ones_like, tf.reduce_sum])
-def test_a_gradient_for_a_setting_is_told(run, mode, for_setting):
-    result = run(forward=powered(for_setting), inputs={"x": {"shape": [3]}}, attrs={"times": 3}, modes=[mode])
+def test_a_gradient_for_a_setting_is_told(run):
+    result = run(forward=powered(tf.ones_like), inputs={"x": {"shape": [3]}}, attrs={"times": 3})
     assert (result.error.kind, result.error.message) == ("gradient", NOT_ZERO)
 
 
@@ -51,10 +49,7 @@ def test_keywords_of_a_custom_gradient_inside_of_another_function_are_told(run):
     )
 
 
-@pytest.mark.parametrize(
-    ("args", "keywords"),
-    [((3,), {}), ((3, "same"), {}), ((), {"times": 3}), ((), {"kind": "other", "times": 3})],
-)
+@pytest.mark.parametrize(("args", "keywords"), [((3, "same"), {}), ((), {"kind": "other", "times": 3})])
 def test_settings_of_a_call_are_bound(args, keywords):
     x = np.array([0.5, 1.5, -2.0])
     gradcheck_cli.assert_gradients(powered(), x, *args, modes=("graph", "eager"), **keywords)

@@ -9,74 +9,7 @@ import tensorflow as tf
 
 from gradcheck_cli.results import Status
 
-
-def loop(x):
-    _, y = tf.while_loop(
-        lambda i, _: i < 3, lambda i, y: (i + 1, tf.sin(y) + x), (0, x), maximum_iterations=5
-    )
-    return y
-
-
 X = {"inputs": {"x": {"shape": [3]}}}
-
-
-def autograph_if(x):
-    if tf.reduce_sum(x) > 0:  # noqa: SIM108 (AutoGraph is to convert it)
-        y = x**2
-    else:
-        y = -3 * x
-    return y
-
-
-def autograph_while(x):
-    y = x
-    while tf.reduce_max(tf.abs(y)) < 10:
-        y = 2 * y
-    return y
-
-
-def autograph_for(x):
-    total = tf.zeros([], x.dtype)
-    for value in x:
-        total += value**2
-    return total
-
-
-def a_python_list(x):
-    parts = []
-    for number in range(3):
-        parts.append(x[number] ** 2)  # noqa: PERF401 (AutoGraph is to convert it)
-    return tf.stack(parts)
-
-
-@tf.function
-def inner(x):
-    return tf.exp(-x) * x
-
-
-def calls_functions(x):
-    return inner(x) + inner(2 * x)
-
-
-def helper(x):
-    if x[0] > 0:
-        return x * 2
-    return x * 3
-
-
-def calls_a_helper(x):
-    return helper(x) ** 2
-
-
-@pytest.mark.on_change("calls_functions")
-@pytest.mark.parametrize(
-    "forward",
-    [loop, autograph_if, autograph_while, autograph_for, a_python_list, calls_functions, calls_a_helper],
-)
-def test_control_flow_works_as_under_tf_function(run, forward):
-    result = run(forward=forward, inputs={"x": {"value": [0.5, -1.0, 1.3], "shape": [3]}})
-    assert result.error is None
-    assert result.status is Status.PASSED
 
 
 def test_a_dynamic_gradient_of_another_shape_is_found_as_it_runs(run):
@@ -222,38 +155,9 @@ def test_what_a_forward_makes_on_its_first_call_is_kept(run, make, mode):
     assert result.status is Status.PASSED, result
 
 
-def test_what_a_gradient_makes_on_its_first_call_is_kept(run):
-    kept = []
-
-    @tf.custom_gradient
-    def forward(x):
-        def pull(upstream):
-            if not kept:
-                kept.append(tf.constant(2.0, x.dtype))
-            return upstream * kept[0] * x
-
-        return x * x, pull
-
-    assert run(forward=forward, **X, samples=2).status is Status.PASSED
-    kept[0] = tf.constant(2.5, tf.float64)
-    assert run(forward=forward, **X, samples=2).status is Status.MISMATCHED
-
-
 def test_numbers_that_a_forward_drew_on_its_first_call_are_not_kept(run):
     result = run(forward=kept_by(lambda: tf.random.normal([2], dtype=tf.float64)), **X)
     assert (result.status, result.error.kind) == (Status.ERROR, "forward")
-
-
-def test_what_a_forward_raises_as_it_runs(run):
-    def forward(x):
-        with tf.control_dependencies(
-            [tf.debugging.assert_less(x, tf.constant(-5.0, x.dtype), message="too large")]
-        ):
-            return x * 1
-
-    result = run(forward=forward, **X)
-    assert result.error.kind == "forward"
-    assert "too large" in result.error.message
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,7 +10,7 @@ from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.twin.float64_twin import BackwardEnds, Twin, WideVariables
 from gradcheck_cli.tensorflow_backend.twin.perturbing import Perturbing
 from gradcheck_cli.tensorflow_backend.twin.rounding_rules import NUMBERS, round_as_drawn
-from gradcheck_cli.tensorflow_backend.twin.widening import NumpyCall, wide_dtype
+from gradcheck_cli.tensorflow_backend.twin.widening import wide_dtype
 
 
 def traced(function, *specs):
@@ -106,24 +104,6 @@ def test_what_keeps_its_dtype_inside_a_function_counts_where_that_is_called():
     inputs = twin.tensors(narrow.inputs[:1])
     kept = [twin.narrow_ops_between(inputs, [output]) for output in twin.tensors(narrow.outputs)]
     assert [[op.op_type for op in some] for some in kept] == [["LRN"], []]
-
-
-def test_integers_go_through_a_numpy_function_as_they_are():
-    call = NumpyCall(lambda x, n: [x * n, n], [tf.float32, tf.int32], [tf.float32, tf.int32])
-    product, number = call(np.array([0.1]), np.array(3, np.int32))
-    assert (product.dtype, number.dtype) == (np.float64, np.int32)
-
-
-def test_a_numpy_function_lives_as_long_as_the_twin():
-    def made():
-        narrow = traced(lambda x: tf.compat.v1.py_func(lambda y: y * 2, [x], tf.float32), ([2], tf.float32))
-        return Twin(narrow, WideVariables()).function(narrow)
-
-    function = made()
-    gc.collect()
-    np.testing.assert_array_equal(
-        private_graphs.call_flat(function, [tf.constant([1.0, 2.0], tf.float64)])[0], [2.0, 4.0]
-    )
 
 
 def test_each_result_of_a_function_is_the_perturbed_one():

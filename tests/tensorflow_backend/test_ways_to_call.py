@@ -19,12 +19,6 @@ def test_attrs_may_come_before_the_tensors(run):
     assert (result.status, result.error) == (Status.PASSED, None)
 
 
-def test_none_among_results_is_left_out(run):
-    result = run(forward=lambda x: (tf.sin(x), None, tf.cos(x)), inputs={"x": [2]}, outputs=["s", "c"])
-    assert [pair.label for pair in result.pairs] == ["ds/dx", "dc/dx"]
-    assert result.status is Status.PASSED
-
-
 @pytest.mark.parametrize(("mode", "status"), [("graph", Status.PASSED), ("eager", Status.PASSED)])
 def test_inputs_and_constants_by_the_names_of_raw_ops(run, mode, status):
     result = run(op_type="Sum", inputs={"input": [2, 3]}, attrs={"axis": [1]}, modes=[mode])
@@ -49,21 +43,9 @@ def draw(loc, scale):
     return loc + scale * tf.math.log(uniform / (1 - uniform))
 
 
-def draw_with_half_a_scale(loc, scale):
-    return draw(loc, (scale + tf.stop_gradient(scale)) / 2)
-
-
 def test_a_sampler_is_held_to_its_distribution(run):
     result = run(forward=draw, reference=Logistic, implicit=True, inputs=PARAMETERS)
     assert (result.status, result.error) == (Status.PASSED, None)
-
-
-def test_a_wrong_reparameterisation_is_found(run):
-    result = run(forward=draw_with_half_a_scale, reference=Logistic, implicit=True, inputs=PARAMETERS)
-    assert {pair.label: pair.status for pair in result.pairs} == {
-        "dy/dloc": Status.PASSED,
-        "dy/dscale": Status.MISMATCHED,
-    }
 
 
 def test_a_reference_that_makes_no_distribution_is_told(run):
