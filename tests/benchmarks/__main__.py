@@ -18,9 +18,7 @@ from pathlib import Path
 
 GROUPS = {
     "jacobian": "the whole verdict against tf.test.compute_gradient",
-    "calls": "calls of kinds that took long, against tf.test.compute_gradient",
     "others": "the whole verdict against PyTorch's gradcheck and JAX's check_grads",
-    "plants": "errors planted into a large matmul: ours, PyTorch's fast mode; cost of a probe verdict",
     "models": "single errors planted into an MLP, an LSTM and a transformer; common mistakes",
     "growth": "time and memory against the number of elements",
     "memory": "what a run of many cases takes over time, by processes",
@@ -51,13 +49,10 @@ def _options():
     parser.add_argument(
         "--only", action="append", metavar="NAME", help="jacobian, others, growth: this function"
     )
-    parser.add_argument(
-        "--plants", type=_count, default=200, help="plants, models: how many errors (default 200)"
-    )
-    parser.add_argument("--size", type=_count, default=512, help="plants: rows of the matrices (default 512)")
+    parser.add_argument("--plants", type=_count, default=200, help="models: how many errors (default 200)")
     parser.add_argument("--tasks", type=_count, default=10_000, help="cluster: how many (default 10000)")
     parser.add_argument("--cases", type=_count, default=2_000, help="memory: how many (default 2000)")
-    parser.add_argument("--method", help="plants, growth: as in a spec (default: probe, auto)")
+    parser.add_argument("--method", help="growth: as in a spec (default: auto)")
     parser.add_argument(
         "--largest", type=_count, default=10**7, help="growth: the most elements (default 1e7)"
     )

@@ -44,33 +44,3 @@ def rows_matmul(x, w):
 
 def sort(x):
     return tf.sort(x)
-
-
-# What errors are planted into
-
-
-def planted_matmul(a, b, *, plant=None):
-    """Multiply, with a gradient that one planted error makes wrong (`planted_errors.Plant`, as a mapping)."""
-
-    @tf.custom_gradient
-    def multiply(a, b):
-        def gradient(upstream):
-            gradients = [
-                tf.matmul(upstream, b, transpose_b=True),
-                tf.matmul(a, upstream, transpose_a=True),
-            ]
-            if plant is not None:
-                spoilt = plant["input"]
-                own = tuple(plant["element"])
-                if plant["kind"] == "scaled":
-                    error = plant["size"] * gradients[spoilt][own]
-                else:
-                    other = (a, b)[1 - spoilt]
-                    entry = other[tuple(plant["factor"])]
-                    error = plant["size"] * entry * upstream[tuple(plant["upstream"])]
-                gradients[spoilt] = tf.tensor_scatter_nd_add(gradients[spoilt], [own], [error])
-            return tuple(gradients)
-
-        return tf.matmul(a, b), gradient
-
-    return multiply(a, b)

@@ -28,8 +28,8 @@ class Torch:
 
         torch.set_num_threads(1)
         self.torch = torch
-        # Where its fast mode finds an error, gradcheck computes the whole Jacobian for its message alone: for
-        # a matmul of 512 x 512 that is 550 GB. The finding stands before that; the message goes without.
+        # Where its fast mode finds an error, gradcheck computes the whole Jacobian for its message alone. The
+        # finding stands before that; the message goes without.
         gradcheck = import_module("torch.autograd.gradcheck")
         if not hasattr(gradcheck, "_run_slow_mode_and_get_error"):
             raise RuntimeError("this PyTorch words its errors elsewhere: see to it that it needs no Jacobian")
@@ -52,36 +52,10 @@ class Torch:
         new_c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         return torch.sigmoid(o) * torch.tanh(new_c), new_c
 
-    def _planted(self, plant):
-        class Matmul(self.torch.autograd.Function):
-            @staticmethod
-            def forward(ctx, a, b):
-                ctx.save_for_backward(a, b)
-                return a @ b
-
-            @staticmethod
-            def backward(ctx, upstream):
-                inputs = ctx.saved_tensors
-                gradients = [upstream @ inputs[1].T, inputs[0].T @ upstream]
-                if plant is not None:
-                    spoilt = plant["input"]
-                    own = tuple(plant["element"])
-                    if plant["kind"] == "doubled":
-                        gradients[spoilt] *= 2
-                    elif plant["kind"] == "scaled":
-                        gradients[spoilt][own] *= 1 + plant["size"]
-                    else:
-                        entry = inputs[1 - spoilt][tuple(plant["factor"])]
-                        gradients[spoilt][own] += plant["size"] * entry * upstream[tuple(plant["upstream"])]
-                return tuple(gradients)
-
-        return Matmul.apply
-
     def prepare(self, name, values, plant):
         if name.startswith("model "):
             return bound(self.models, self.torch, name.removeprefix("model "), values, plant)
-        function = self._planted(plant) if name == "planted_matmul" else self.functions[name]
-        return function, [self.torch.tensor(value, requires_grad=True) for value in values]
+        return self.functions[name], [self.torch.tensor(value, requires_grad=True) for value in values]
 
     def check(self, function, inputs, mode):
         return self.torch.autograd.gradcheck(
