@@ -8,6 +8,7 @@ import pytest
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.spec.values import arrays
 from gradcheck_cli.spec.values.draw_values import draw
+from tests.spec.fault_table import faults_in
 
 
 @pytest.fixture
@@ -44,32 +45,22 @@ def test_files(input_of, written, values):
 
 @pytest.mark.parametrize(
     ("written", "message"),
-    [
-        ("{file: aa.npy}", "must be a file, but got 'aa.npy', which doesn't exist. Did you mean 'a.npy'?"),
-        (
-            "{file: 'b.npz:weight'}",
-            "must name an array in 'b.npz', but got 'weight'. Did you mean 'weights'?",
-        ),
-        ("{file: 'b.npz:zzz'}", "must name an array in 'b.npz', but got 'zzz'. It holds: weights, c, t, k"),
-        (
-            "{file: a.npy, shape: [3, 2]}",
-            "must hold an array of shape [3, 2], but got [2, 3]. Change one of them",
-        ),
-        ("{file: 'b.npz:c'}", "must hold values for dtype float64, but got an array of complex128"),
-        ("{file: 'a.npy', dtype: bool}", "must hold values for dtype bool, but got an array of float64"),
-        (
-            "{file: a.npy, domain: {low: 1}}",
-            "must stay inside the domain 1.0 to .inf, but holds values from 0.0 to 5.0",
-        ),
-        ("{file: o.npy}", "must be an array without pickled objects, but 'o.npy' gave: Object arrays cannot"),
-        ("{file: junk.npy}", "must be an array without pickled objects, but 'junk.npy' gave: "),
-        ("{file: z.npy}", "must be an array without pickled objects, but 'z.npy' gave: the other of the two"),
-        (
-            "{file: 'n.npz:a'}",
-            "must be an array without pickled objects, but 'n.npz' gave: the other of the two",
-        ),
-        ("{file: 'junk.npz:a'}", "must be an array without pickled objects, but 'junk.npz' gave: "),
-    ],
+    faults_in(
+        """
+{file: aa.npy} => must be a file, but got 'aa.npy', which doesn't exist. Did you mean 'a.npy'?
+{file: 'b.npz:weight'} => must name an array in 'b.npz', but got 'weight'. Did you mean 'weights'?
+{file: 'b.npz:zzz'} => must name an array in 'b.npz', but got 'zzz'. It holds: weights, c, t, k
+{file: a.npy, shape: [3, 2]} => must hold an array of shape [3, 2], but got [2, 3]. Change one of them
+{file: 'b.npz:c'} => must hold values for dtype float64, but got an array of complex128
+{file: 'a.npy', dtype: bool} => must hold values for dtype bool, but got an array of float64
+{file: a.npy, domain: {low: 1}} => must stay inside the domain 1.0 to .inf, but holds values from 0.0 to 5.0
+{file: o.npy} => must be an array without pickled objects, but 'o.npy' gave: Object arrays cannot
+{file: junk.npy} => must be an array without pickled objects, but 'junk.npy' gave:
+{file: z.npy} => must be an array without pickled objects, but 'z.npy' gave: the other of the two
+{file: 'n.npz:a'} => must be an array without pickled objects, but 'n.npz' gave: the other of the two
+{file: 'junk.npz:a'} => must be an array without pickled objects, but 'junk.npz' gave:
+"""
+    ),
 )
 @pytest.mark.usefixtures("files")
 def test_faulty_files(faults_of, written, message):

@@ -7,6 +7,7 @@ import pytest
 
 from gradcheck_cli.errors import NoSpecsError, SpecError
 from gradcheck_cli.spec.load import load, load_cases
+from tests.spec.fault_table import faults_in
 
 GOOD = """exceptions:
   NcclReduce: {kind: gpu, reason: needs two}
@@ -66,26 +67,17 @@ def test_a_kind_may_be_the_key_of_its_reason(write):
 
 @pytest.mark.parametrize(
     ("entry", "fault"),
-    [
-        (
-            "{gpu: 3}",
-            "a.yaml:1: exceptions.A.gpu: must be text, but got 3. Put numbers and the like in quotes",
-        ),
-        (
-            "{gpu: why, reason: why}",
-            "a.yaml:1: exceptions.A.gpu: unknown key. Possible keys: kind, reason, tensorflow",
-        ),
-        ("{gup: why}", "a.yaml:1: exceptions.A.gup: unknown key. Possible keys: kind, reason, tensorflow"),
-    ],
+    faults_in(
+        """
+{gpu: 3} => a.yaml:1: exceptions.A.gpu: must be text, but got 3. Put numbers and the like in quotes
+{gpu: why, reason: why} => a.yaml:1: exceptions.A.gpu: unknown key. Possible keys: kind, reason, tensorflow
+{gup: why} => a.yaml:1: exceptions.A.gup: unknown key. Possible keys: kind, reason, tensorflow
+"""
+    ),
 )
 def test_a_wrong_short_entry_is_a_fault(write, entry, fault):
     write("a.yaml", f"exceptions: {{A: {entry}}}")
     assert fault in faults("a.yaml")
-
-
-def test_a_nameless_op_beside_them_takes_the_files_name(write):
-    write("tanh.yaml", "op_type: Tanh\ninputs: {x: {shape: [2]}}\n---\n" + GOOD)
-    assert [case.op for case in load_cases(["tanh.yaml"])] == ["tanh"]
 
 
 def test_alone_they_are_no_specs(write):
@@ -97,38 +89,20 @@ def test_alone_they_are_no_specs(write):
 
 @pytest.mark.parametrize(
     ("text", "fault"),
-    [
-        (
-            "exceptions:\n",
-            "a.yaml:1: exceptions: must have a value, but got null. Write one, or leave the key out",
-        ),
-        (
-            "exceptions: {}\n",
-            "a.yaml:1: exceptions: must be a mapping of op types to {kind, reason}, but got an empty mapping",
-        ),
-        (
-            "exceptions: [TopK]\n",
-            "a.yaml:1: exceptions: must be a mapping of op types to {kind, reason}, but got ['TopK']",
-        ),
-        (
-            "exceptions:\n  TopK: gone\n",
-            "a.yaml:2: exceptions.TopK: must be a mapping, such as {kind: gpu, reason: has a kernel for GPUs only}, but got 'gone'",
-        ),
-        ("exceptions:\n  TopK: {kind: gpu}\n", "a.yaml:2: exceptions.TopK.reason: is missing"),
-        (
-            "exceptions:\n  TopK: {kind: gpus, reason: a}\n",
-            "a.yaml:2: exceptions.TopK.kind: must be one of gpu, tpu, dtensor, removed, raises, nothing, crash, other, but got 'gpus'. Did you mean 'gpu'?",
-        ),
-        (
-            "exceptions:\n  TopK: {kind: gpu, reson: a, reason: b}\n",
-            "a.yaml:2: exceptions.TopK.reson: unknown key. Did you mean 'reason'?",
-        ),
-        (
-            "exceptions:\n  TopK: {kind: gpu, reason: b, tensorflow: new}\n",
-            "a.yaml:2: exceptions.TopK.tensorflow: must be versions of TensorFlow from 2.16 on, such as '>=2.18' or '>=2.16, <2.20', but got 'new'",
-        ),
-        (GOOD + "ops: []\n", "a.yaml:7: ops: unknown key. Possible keys: exceptions"),
-    ],
+    faults_in(
+        r"""
+exceptions:\n => a.yaml:1: exceptions: must have a value, but got null. Write one, or leave the key out
+exceptions: {}\n => a.yaml:1: exceptions: must be a mapping of op types to {kind, reason}, but got an empty mapping
+exceptions: [TopK]\n => a.yaml:1: exceptions: must be a mapping of op types to {kind, reason}, but got ['TopK']
+exceptions:\n  TopK: gone\n => a.yaml:2: exceptions.TopK: must be a mapping, such as {kind: gpu, reason: has a kernel for GPUs only}, but got 'gone'
+exceptions:\n  TopK: {kind: gpu}\n => a.yaml:2: exceptions.TopK.reason: is missing
+exceptions:\n  TopK: {kind: gpus, reason: a}\n => a.yaml:2: exceptions.TopK.kind: must be one of gpu, tpu, dtensor, removed, raises, nothing, crash, other, but got 'gpus'. Did you mean 'gpu'?
+exceptions:\n  TopK: {kind: gpu, reson: a, reason: b}\n => a.yaml:2: exceptions.TopK.reson: unknown key. Did you mean 'reason'?
+exceptions:\n  TopK: {kind: gpu, reason: b, tensorflow: new}\n => a.yaml:2: exceptions.TopK.tensorflow: must be versions of TensorFlow from 2.16 on, such as '>=2.18' or '>=2.16, <2.20', but got 'new'
+<GOOD>ops: []\n => a.yaml:7: ops: unknown key. Possible keys: exceptions
+""",
+        GOOD=GOOD,
+    ),
 )
 def test_faults(write, text, fault):
     write("a.yaml", text)

@@ -35,15 +35,6 @@ def test_paths_are_shown_relative_to_the_working_directory(folder, monkeypatch):
     assert case.origin.path == "../a.yml"
 
 
-def test_a_file_named_twice_is_read_once(folder):
-    assert len(load_cases([folder / "specs", "specs/a.yml", "specs"])) == 3
-
-
-def test_a_file_by_any_name_is_read(folder):
-    (folder / "spec.txt").write_text(SPEC.format("f"))
-    assert load_cases(["spec.txt"])[0].op == "f"
-
-
 def test_missing_paths_are_faults_with_near_names(folder):
     (folder / "specs/bad.yaml").write_text("op: [")
     with pytest.raises(SpecError) as caught:

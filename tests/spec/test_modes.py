@@ -33,10 +33,6 @@ def test_the_command_line_overrides(cases):
     ]
 
 
-def test_a_device_alone_leaves_the_modes(cases):
-    assert cases("modes: [xla]", (), "CPU:0") == [("default", "xla", ("xla",), "CPU:0")]
-
-
 def test_second_order_of_some_modes(cases_of):
     found = in_each_mode(
         cases_of(

@@ -30,13 +30,6 @@ inputs:
 pairs:
   dt1/dM0: {expect: disconnected}
 ---
-op: square_numpy
-forward: numpy:square
-gradient: gradients:square_grad
-binding: py_func
-inputs: {x: {shape: [4], dtype: float32, uniform: {low: -2, high: 2}}}
-outputs: {y: {shape: [4], dtype: float32}}
----
 op: matmul_transposed
 op_type: MatMul
 attrs: {transpose_a: true}
@@ -49,18 +42,6 @@ cases:
 op: concat
 op_type: ConcatV2
 inputs: {values: [{shape: [2, 3]}, {shape: [4, 3]}], axis: {value: 0, dtype: int32}}
----
-op: hard_sign
-forward: surrogates:differentiable_sign
-reference: surrogates:sigmoid
-inputs: {x: {shape: [8], normal: {mean: 0, stddev: 2}, away_from: [0]}}
----
-op: add_grad_tutorial
-forward: tutorial:add
-gradient: tutorial:add_grad
-expect: mismatch
-reason: returns the derivative of (c + k) * d, not of c + k
-inputs: {c: {shape: [2]}, k: {shape: [2]}, d: {shape: [2]}}
 """
 
 
@@ -92,19 +73,6 @@ def test_example_with_values(examples, tmp_path):
     assert not examples["sparse_conv_2layer"][0].is_generated
 
 
-def test_example_py_func(examples):
-    (case,) = examples["square_numpy"]
-    assert (case.code.binding, case.code.gradient, case.dtype) == (
-        "py_func",
-        FunctionRef("gradients:square_grad"),
-        "float32",
-    )
-    assert case.outputs == (OutputSpec("y", "float32", (4,)),)
-    assert case.tensors == (InputSpec("x", "float32", (4,), Source("uniform", {"low": -2.0, "high": 2.0})),)
-    assert case.is_generated
-    assert case.origin.line == 11
-
-
 def test_example_cases_cross_dtypes(examples):
     cases = examples["matmul_transposed"]
     assert [(case.name, case.origin.variant) for case in cases] == [
@@ -134,19 +102,6 @@ def test_example_list_argument(examples):
     assert case.dtype == "float64"
 
 
-def test_example_surrogate(examples):
-    (case,) = examples["hard_sign"]
-    assert case.reference == Reference(FunctionRef("surrogates:sigmoid"))
-    assert case.tensors[0].away_from == (0.0,)
-    assert case.tensors[0].source == Source("normal", {"mean": 0.0, "stddev": 2.0})
-
-
-def test_example_expected_mismatch(examples):
-    (case,) = examples["add_grad_tutorial"]
-    assert (case.code.binding, case.expected.expect) == ("custom_gradient", "mismatch")
-    assert case.expected.reason.startswith("returns the derivative")
-
-
 @pytest.mark.parametrize(
     ("keys", "binding"),
     [
@@ -165,17 +120,6 @@ def test_example_expected_mismatch(examples):
 def test_bindings(cases_of, keys, binding):
     (case,) = cases_of(f"op: f\n{keys}\ninputs: {{x: {{shape: [2]}}}}\n")
     assert case.code.binding == binding
-
-
-def test_numpy_functions(cases_of):
-    (case,) = cases_of("""
-        op: f
-        forward: pkg.module:Class.method
-        gradient: {numpy: "m:g"}
-        inputs: {x: {shape: [2]}}
-    """)
-    assert case.code.forward == FunctionRef("pkg.module:Class.method")
-    assert case.code.gradient == FunctionRef("m:g", numpy=True)
 
 
 def test_every_other_key(cases_of):
@@ -210,29 +154,6 @@ def test_every_other_key(cases_of):
     assert (y.domain, y.is_differentiable) == ((-math.inf, 5.0), True)
     assert (z.dtype, z.source) == ("bool", Source("bool", {"probability": 0.25}))
     assert case.dtype == "bfloat16"
-
-
-def test_it_is_left_open_whether_stops_are_meant_unless_a_spec_or_its_case_says_so(cases_of):
-    plain, moving, held = cases_of("""
-        op: f
-        forward: m:f
-        inputs: {x: {shape: [2]}}
-        cases: [{name: moving, freeze: false}, {name: held, freeze: true}]
-    """)
-    assert (plain.judging.freeze, moving.judging.freeze, held.judging.freeze) == (None, False, True)
-
-
-def test_a_case_may_take_longer_than_its_op(cases_of):
-    plain, slow, other = cases_of("""
-        op: f
-        forward: m:f
-        timeout: 5
-        inputs: {x: {shape: [2]}}
-        cases: [{name: slow, timeout: 0.5}, {name: other}]
-    """)
-    assert (plain.running.timeout, slow.running.timeout, other.running.timeout) == (5.0, 0.5, 5.0)
-    (unset,) = cases_of("{op: g, forward: 'm:f', inputs: {x: {shape: [2]}}}")
-    assert unset.running.timeout is None
 
 
 def test_ops_over_defaults(cases_of):

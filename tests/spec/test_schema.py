@@ -62,7 +62,3 @@ def test_every_key_is_described_and_no_other_allowed():
         for key, part in definition["properties"].items():
             assert part.get("description"), f"{name}.{key}"
             assert part.get("default", 0) is not None
-
-
-def test_the_dialect_is_named():
-    assert json_schema()["$schema"] == "https://json-schema.org/draft/2020-12/schema"

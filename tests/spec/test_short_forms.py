@@ -1,9 +1,11 @@
 """The short forms of a spec mean what the long ones do, and faults in them name their place."""
+# ruff: noqa: E501 (a fault's wording stands on one line, where a search finds it)
 
 import pytest
 
 from gradcheck_cli.errors import NoSpecsError, SpecError
 from gradcheck_cli.spec.load import load_cases
+from tests.spec.fault_table import faults_in
 from tests.support.flat_results import altered
 
 X = "op: f\nforward: m:f\n"
@@ -199,32 +201,25 @@ def test_cases_extend_those_of_the_defaults_and_null_removes_one(cases_of):
 
 @pytest.mark.parametrize(
     ("written", "message"),
-    [
-        (
-            "cases: {larg: null}",
-            "cases.larg: must have a value, or be a case of the defaults that null removes.",
-        ),
-        ("cases_from: emty", "cases_from: must be a set of case_sets, but got 'emty'. Did you mean 'empty'?"),
-        (
-            "cases_from: [emty]",
-            "cases_from[0]: must be a set of case_sets, but got 'emty'. Did you mean 'empty'?",
-        ),
-        ("cases: {a: 3}", "cases.a: must be a mapping, but got 3."),
-        ("implicit: true", "implicit: must go with reference, but got none."),
-        ("reference: .r", "reference: must be module:attribute, or {numpy: module:function}, but got '.r'"),
-        ("dtypes: [floating, float64]", "dtypes[1]: must be unique, but got 'float64' twice."),
-        (
-            "inputs: {x: {uniform: [1]}}",
-            "inputs.x.uniform: must be a mapping, such as {low: -2, high: 2}, but got",
-        ),
-        ("inputs: {x: {uniform: [2, 1]}}", "inputs.x.uniform"),
-        ("inputs: {x: {uniform: [1, a]}}", "inputs.x.uniform[1]: must be a finite number, but got 'a'"),
-        ("module: a b", "module: must be the name of a module, but got 'a b'"),
-        ("op_type: []", "op_type: must be text, but got []"),
-        ("pairs: {dy/dx: {zero: null}}", "pairs.dy/dx.zero: must have a value, but got null."),
-        ("pairs: {dy/dx: {zero: a, reason: b}}", "pairs.dy/dx.zero: unknown key."),
-        ("pairs: {dy/dx: {mismatch: valu}}", "pairs.dy/dx.mismatch: must be one of value, none,"),
-    ],
+    faults_in(
+        """
+cases: {larg: null} => cases.larg: must have a value, or be a case of the defaults that null removes.
+cases_from: emty => cases_from: must be a set of case_sets, but got 'emty'. Did you mean 'empty'?
+cases_from: [emty] => cases_from[0]: must be a set of case_sets, but got 'emty'. Did you mean 'empty'?
+cases: {a: 3} => cases.a: must be a mapping, but got 3.
+implicit: true => implicit: must go with reference, but got none.
+reference: .r => reference: must be module:attribute, or {numpy: module:function}, but got '.r'
+dtypes: [floating, float64] => dtypes[1]: must be unique, but got 'float64' twice.
+inputs: {x: {uniform: [1]}} => inputs.x.uniform: must be a mapping, such as {low: -2, high: 2}, but got
+inputs: {x: {uniform: [2, 1]}} => inputs.x.uniform
+inputs: {x: {uniform: [1, a]}} => inputs.x.uniform[1]: must be a finite number, but got 'a'
+module: a b => module: must be the name of a module, but got 'a b'
+op_type: [] => op_type: must be text, but got []
+pairs: {dy/dx: {zero: null}} => pairs.dy/dx.zero: must have a value, but got null.
+pairs: {dy/dx: {zero: a, reason: b}} => pairs.dy/dx.zero: unknown key.
+pairs: {dy/dx: {mismatch: valu}} => pairs.dy/dx.mismatch: must be one of value, none,
+"""
+    ),
 )
 def test_faults_name_their_place(faults_of, written, message):
     (fault,) = faults_of(SHARED + f'- {{op: i, forward: "m:i", {written}}}\n')
@@ -233,20 +228,13 @@ def test_faults_name_their_place(faults_of, written, message):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        (
-            "op: 'tf_{op_type}'\nforward: m:f\ninputs: {x: [2]}",
-            "a.yaml:1: op_type: is missing; tf_{op_type} needs op_type or covers. Write one of them, or op",
-        ),
-        (
-            "op: f\nop_type: [Sin, Cos]\ninputs: {x: [2]}",
-            "a.yaml:1: op: must be unique in a file, but got 'f', which a.yaml:1 has. Rename one",
-        ),
-        (
-            "op_type: [Sin, 3]\ninputs: {x: [2]}",
-            "a.yaml:1: op_type[1]: must be text, but got 3. Put numbers and the like in quotes",
-        ),
-    ],
+    faults_in(
+        r"""
+op: 'tf_{op_type}'\nforward: m:f\ninputs: {x: [2]} => a.yaml:1: op_type: is missing; tf_{op_type} needs op_type or covers. Write one of them, or op
+op: f\nop_type: [Sin, Cos]\ninputs: {x: [2]} => a.yaml:1: op: must be unique in a file, but got 'f', which a.yaml:1 has. Rename one
+op_type: [Sin, 3]\ninputs: {x: [2]} => a.yaml:1: op_type[1]: must be text, but got 3. Put numbers and the like in quotes
+"""
+    ),
 )
 def test_faults_of_names_name_their_place(faults_of, text, message):
     assert faults_of(text) == [message]

@@ -24,10 +24,3 @@ def test_min_gap(drawn, rest, gap, low, high):
     assert found.max() <= high
     if "away_from: [0]" in rest:
         assert np.abs(found).min() >= 0.1
-
-
-def test_min_gap_preserves_order_and_what_is_apart(drawn):
-    plain, apart = drawn("{shape: [50]}"), drawn("{shape: [50], min_gap: 0.02}")
-    np.testing.assert_array_equal(np.argsort(plain), np.argsort(apart))
-    assert np.abs(plain - apart).max() < 0.5
-    np.testing.assert_array_equal(drawn("{shape: [2]}"), drawn("{shape: [2], min_gap: 1.0e-9}"))

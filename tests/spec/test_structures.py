@@ -1,10 +1,12 @@
 """Structured inputs: their forms, the labels of their tensors, what is merged, and their faults."""
+# ruff: noqa: E501 (a fault's wording stands on one line, where a search finds it)
 
 from __future__ import annotations
 
 import pytest
 
 from gradcheck_cli.spec.case import Form
+from tests.spec.fault_table import faults_in
 
 HEAD = "op: f\nforward: m:f\n"
 
@@ -46,24 +48,6 @@ def test_an_object_is_its_class_and_its_fields(read):
     (argument,) = case.arguments
     assert argument.form.target == "m:State"
     assert argument.form.targets == ("m:State", "n:C")
-
-
-def test_modifiers_and_generators_stand_in_the_tensors(read):
-    case = read("{p: {dict: {w: {shape: [2], uniform: {low: 1, high: 2}, differentiate: false}}}}")
-    (tensor,) = case.tensors
-    assert (tensor.source.kind, tensor.is_differentiable) == ("uniform", False)
-
-
-def test_dtypes_reach_into_structures(cases_of):
-    cases = cases_of(f"{HEAD}dtypes: [float32, float64]\ninputs: {{p: {{dict: {{w: {{shape: [2]}}}}}}}}\n")
-    assert [case.tensors[0].dtype for case in cases] == ["float32", "float64"]
-
-
-def test_a_structure_without_shapes_is_a_template(cases_of):
-    cases = cases_of(
-        HEAD + "inputs: {p: {dict: {w: null}}}\ncases: [{name: a, inputs: {p: {dict: {w: {shape: [2]}}}}}]\n"
-    )
-    assert [case.name for case in cases] == ["a"]
 
 
 # Merging.
@@ -110,51 +94,23 @@ def test_where_nonzeros_are_is_replaced_whole(cases_of):
 
 @pytest.mark.parametrize(
     ("written", "fault"),
-    [
-        ("{dict: {w: {shpe: [2]}}}", "inputs.x.dict.w.shpe: unknown key. Did you mean 'shape'?"),
-        ("{dct: {w: {shape: [2]}}}", "inputs.x.dct: unknown key. Did you mean 'dict'?"),
-        (
-            "{dict: {w: {dtype: float64}}}",
-            "inputs.x.dict.w.shape: is missing; write the dimensions, such as [3, 2] ([] for a scalar)",
-        ),
-        (
-            "{dict: {w: {shape: [2]}}, shape: [2]}",
-            (
-                "inputs.x.shape: must not stand beside dict: a structure has no values of its own. "
-                "Write it in each tensor of the structure, or remove it"
-            ),
-        ),
-        ("{tuple: {a: null}}", "inputs.x.tuple: must be a list of one or more inputs, but got a mapping"),
-        ("{tuple: []}", "inputs.x.tuple: must be a list of one or more inputs, but got []"),
-        ("{dict: {}}", "inputs.x.dict: must be a mapping of names to inputs, but got an empty mapping"),
-        (
-            "{dict: {b c: {shape: [2]}}}",
-            (
-                "inputs.x.dict.b c: must be a name without spaces, slashes, brackets, *, ?, comma or colon, "
-                "but got 'b c'"
-            ),
-        ),
-        (
-            "[[{shape: [2]}]]",
-            (
-                "inputs.x[0]: must be a mapping, but got [a mapping]. "
-                "Write a list within a list as {list: [...]}"
-            ),
-        ),
-        ("{object: State, fields: {h: null}}", "inputs.x.object: must be module:Class, but got 'State'"),
-        (
-            "{object: 'm:S'}",
-            "inputs.x.fields: is missing; write the fields of the object, such as {h: {shape: [2]}}",
-        ),
-        (
-            "{fields: {h: {shape: [2]}}}",
-            "inputs.x.object: is missing; name the class of the fields, as module:Class",
-        ),
-        (
-            "{tuple: [{dict: {k: {shape: [-1]}}}]}",
-            "inputs.x.tuple[0].dict.k.shape[0]: must be an integer of 0 or more, but got -1",
-        ),
-    ],
+    faults_in(
+        """
+{dict: {w: {shpe: [2]}}} => inputs.x.dict.w.shpe: unknown key. Did you mean 'shape'?
+{dct: {w: {shape: [2]}}} => inputs.x.dct: unknown key. Did you mean 'dict'?
+{dict: {w: {dtype: float64}}} => inputs.x.dict.w.shape: is missing; write the dimensions, such as [3, 2] ([] for a scalar)
+{dict: {w: {shape: [2]}}, shape: [2]} => inputs.x.shape: must not stand beside dict: a structure has no values of its own. Write it in each tensor of the structure, or remove it
+{tuple: {a: null}} => inputs.x.tuple: must be a list of one or more inputs, but got a mapping
+{tuple: []} => inputs.x.tuple: must be a list of one or more inputs, but got []
+{dict: {}} => inputs.x.dict: must be a mapping of names to inputs, but got an empty mapping
+{dict: {b c: {shape: [2]}}} => inputs.x.dict.b c: must be a name without spaces, slashes, brackets, *, ?, comma or colon, but got 'b c'
+[[{shape: [2]}]] => inputs.x[0]: must be a mapping, but got [a mapping]. Write a list within a list as {list: [...]}
+{object: State, fields: {h: null}} => inputs.x.object: must be module:Class, but got 'State'
+{object: 'm:S'} => inputs.x.fields: is missing; write the fields of the object, such as {h: {shape: [2]}}
+{fields: {h: {shape: [2]}}} => inputs.x.object: is missing; name the class of the fields, as module:Class
+{tuple: [{dict: {k: {shape: [-1]}}}]} => inputs.x.tuple[0].dict.k.shape[0]: must be an integer of 0 or more, but got -1
+"""
+    ),
 )
 def test_a_fault_names_its_place(faults_of, written, fault):
     assert faults_of(f"{HEAD}inputs:\n  x: {written}\n") == [f"a.yaml:4: {fault}"]

@@ -10,26 +10,6 @@ from gradcheck_cli.spec.case import InputSpec, Source
 from gradcheck_cli.spec.values.draw_values import draw
 from tests.support.flat_results import altered
 
-WIDE = [
-    ("float16", np.float64),
-    ("bfloat16", np.float64),
-    ("float32", np.float64),
-    ("float64", np.float64),
-    ("complex64", np.complex128),
-    ("complex128", np.complex128),
-    ("int8", np.int64),
-    ("uint32", np.int64),
-    ("uint64", np.uint64),
-    ("bool", np.bool_),
-]
-
-
-@pytest.mark.parametrize(("dtype", "wide"), WIDE)
-@pytest.mark.parametrize("shape", [[], [0], [2, 3]])
-def test_default_values_are_wide(drawn, dtype, wide, shape):
-    found = drawn(f"{{shape: {shape}, dtype: {dtype}}}")
-    assert (found.dtype, found.shape) == (wide, tuple(shape))
-
 
 def test_values_depend_on_what_they_should_and_nothing_else(input_of):
     case, x = input_of("{shape: [4, 5]}")
@@ -67,13 +47,6 @@ def test_normal(drawn):
     assert abs(found.std() - 2) < 5 * 2 / np.sqrt(40000)
 
 
-def test_complex_parts_are_independent(drawn):
-    found = drawn("{shape: [20000], dtype: complex128}")
-    assert abs(found.real.std() - 1) < 0.025
-    assert abs(found.imag.std() - 1) < 0.025
-    assert abs(np.corrcoef(found.real, found.imag)[0, 1]) < 5 / np.sqrt(20000)
-
-
 def test_uniform(drawn):
     found = drawn("{shape: [20000], uniform: {low: -2, high: 6}}")
     assert -2 <= found.min() < -1.99
@@ -91,13 +64,6 @@ def test_uniform_over_the_whole_range_of_floats(drawn):
 def test_integers(drawn, dtype):
     found = drawn(f"{{shape: [500], integers: {{low: 2, high: 6}}, dtype: {dtype}}}")
     assert set(found.real.astype(int)) == {2, 3, 4, 5}
-
-
-def test_integers_to_the_end_of_uint64(drawn):
-    found = drawn(
-        "{shape: [50], integers: {low: 18446744073709551614, high: 18446744073709551616}, dtype: uint64}"
-    )
-    assert set(found.tolist()) == {2**64 - 2, 2**64 - 1}
 
 
 def test_default_integers_and_booleans(drawn):
@@ -136,13 +102,6 @@ def test_away_from(drawn, generator, stddev):
     found = drawn(f"{{shape: [3000], {generator} away_from: [0, 0.5]}}")
     for point in (0, 0.5):
         assert np.abs(found - point).min() >= 0.1 * stddev
-
-
-def test_away_from_leaves_the_other_elements_alone(drawn):
-    plain, moved = drawn("{shape: [100]}"), drawn("{shape: [100], away_from: [0]}")
-    far = np.abs(plain) >= 0.1001
-    np.testing.assert_array_equal(plain[far], moved[far])
-    assert not np.all(far)
 
 
 def test_integers_away_from(drawn):
@@ -185,12 +144,6 @@ def test_given_values(drawn, written, values):
 def test_given_text(drawn):
     found = drawn("{value: [a, 'no'], dtype: string}")
     assert (found.dtype, found.tolist()) == (object, ["a", "no"])
-
-
-def test_given_values_are_nobody_elses(drawn):
-    found = drawn("{value: 1, shape: [3]}")
-    found[0] = 2
-    assert found.tolist() == [2, 1, 1]
 
 
 def test_hand_made_inputs_without_room_fail_as_values(input_of):

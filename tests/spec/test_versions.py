@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from gradcheck_cli.spec.case import is_specifier, version_fits
-from gradcheck_cli.spec.load import load_mapping
 
 
 @pytest.mark.parametrize("text", [">=2.18", ">=2.16, <2.20", "==2.21.*", "~=2.18", "!=2.19.0"])
@@ -30,18 +29,3 @@ def test_anything_else_is_none(value):
 )
 def test_versions(version, specifier, found):
     assert version_fits(version, specifier) is found
-
-
-def test_a_case_has_its_own_versions_and_op_types():
-    first, second = load_mapping(
-        {
-            "op": "f",
-            "op_type": "Tanh",
-            "inputs": {"x": {"shape": [2]}},
-            "covers": ["Tanh", "Tanh"],
-            "tensorflow": ">=2.16",
-            "cases": [{"name": "new", "tensorflow": ">=2.18", "covers": ["Add"]}],
-        }
-    )
-    assert (first.code.covers, first.running.tensorflow) == (("Tanh",), ">=2.16")
-    assert (second.code.covers, second.running.tensorflow) == (("Add",), ">=2.18")
