@@ -45,10 +45,7 @@ def run(options):
             shown_ratio(geometric_mean(twice)),
         ]
     )
-    yield table(
-        ["function", "TF, eager", "TF, function", "gradcheck", "times as fast", "2 samples"],
-        rows,
-    )
+    yield table(["function", "TF, eager", "TF, function", "gradcheck", "times as fast", "2 samples"], rows)
 
 
 def _sides(one):

@@ -133,12 +133,7 @@ MODELS = {
     "lstm": ("recurrent", (16, 64), (4, 6, 8)),
     "transformer": ("query", (16, 16), (2, 6, 16)),
 }
-MISTAKES = {
-    "dropped bias": "mlp",
-    "no mean": "mlp",
-    "swapped gates": "lstm",
-    "forgotten mask": "transformer",
-}
+MISTAKES = {"dropped bias": "mlp", "no mean": "mlp", "swapped gates": "lstm", "forgotten mask": "transformer"}
 
 
 def spec_of(name, **build):

@@ -82,10 +82,7 @@ ROWS: dict[str, tuple[Callable[[Any, Any], Any], list[float]]] = {
         lambda m, x: ((((((x - 7) * x + 21) * x - 35) * x + 35) * x - 21) * x + 7) * x - 1,
         [1.05, 2.0],
     ),
-    "Chebyshev 8": (
-        lambda m, x: 128 * x**8 - 256 * x**6 + 160 * x**4 - 32 * x**2 + 1,
-        [0.95, 1.3],
-    ),
+    "Chebyshev 8": (lambda m, x: 128 * x**8 - 256 * x**6 + 160 * x**4 - 32 * x**2 + 1, [0.95, 1.3]),
     "erf": (lambda m, x: m.erf(x), [0.2, 4.0]),
     "(1 + erf) / 2": (lambda m, x: 0.5 * (1 + m.erf(x)), [-5.0, 0.7]),
     "erfc": (lambda m, x: m.erfc(x), [1.0, 6.0]),

@@ -157,10 +157,7 @@ def test_zero_size_tensors_are_checked_for_shape(shape):
     )
 
 
-@pytest.mark.parametrize(
-    "gradient",
-    [lambda u, z: np.conj(2 * z) * u],
-)
+@pytest.mark.parametrize("gradient", [lambda u, z: np.conj(2 * z) * u])
 def test_complex_gradients_follow_tensorflows_convention(gradient):
     points = {"z": np.array([1 + 2j, -0.5j])}
     right = only(check(Numpy(lambda z: z * z, gradient, points)))

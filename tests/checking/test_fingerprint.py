@@ -163,10 +163,7 @@ def test_low_precision_has_the_slack_that_it_needs(dtype):
     assert low.analytic[0].slack > exact.analytic[0].slack
     assert moved(
         low, of(lambda x: -cube(x), lambda u, x: -cube_gradient(u, x), value=value, dtype=dtype)
-    ) == [
-        True,
-        True,
-    ]
+    ) == [True, True]
 
 
 def test_there_is_nothing_to_know_again_of_what_has_no_elements():

@@ -3,10 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.ops.operation import (
-    TensorInfo,
-    pack,
-)
+from gradcheck_cli.checking.ops.operation import TensorInfo, pack
 from gradcheck_cli.errors import CaseFailedError
 
 

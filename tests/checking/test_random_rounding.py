@@ -84,11 +84,7 @@ def rounded(forward, dtype, draws=8, value=(0.7, 1.9, -0.3)):
 
 
 ALL = ("float64", "float32", "float16", "bfloat16")
-DTYPES = {
-    "a solver": ALL[:2],
-    "cross entropy": ("float32",),
-    "a Fourier transform": ("float32",),
-}
+DTYPES = {"a solver": ALL[:2], "cross entropy": ("float32",), "a Fourier transform": ("float32",)}
 
 
 @pytest.mark.parametrize("dtype", ALL)

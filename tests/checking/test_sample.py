@@ -82,12 +82,7 @@ def rounded_spectrum(error):
     def forward(x):
         return x + 1j * rounding * np.where(np.abs(x - 1) > 1 / 64, 1.0, 0.0)
 
-    return Numpy(
-        forward,
-        [lambda u, _: (u.real + error * u.imag,)],
-        {"x": np.array([1.0])},
-        outputs=("z",),
-    )
+    return Numpy(forward, [lambda u, _: (u.real + error * u.imag,)], {"x": np.array([1.0])}, outputs=("z",))
 
 
 def test_the_zero_part_of_a_complex_output_is_as_good_as_the_other():

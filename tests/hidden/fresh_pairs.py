@@ -43,11 +43,7 @@ PAIRS: dict[str, tuple[Condition, tuple[int, ...], Mapping[str, Any]]] = {
     "three zeros": (lambda x: tf.math.count_nonzero(x == 0.0) == 3, (6,), {}),
     "all positive": (lambda x: tf.reduce_all(x > 0.0), (14,), {}),
     "all negative": (lambda x: tf.reduce_all(x < 0.0), (11,), {}),
-    "first half positive": (
-        lambda x: tf.reduce_all(x[:8] > 0.0) & tf.reduce_all(x[8:] < 0.0),
-        (16,),
-        {},
-    ),
+    "first half positive": (lambda x: tf.reduce_all(x[:8] > 0.0) & tf.reduce_all(x[8:] < 0.0), (16,), {}),
     "a positive row": (lambda x: tf.reduce_all(x > 0.0, axis=1, keepdims=True), (4, 11), {}),
     "alternating": (lambda x: tf.reduce_all(x[1:] * x[:-1] < 0.0), (13,), {}),
     "ascending": (lambda x: tf.reduce_all(x[1:] >= x[:-1]), (8,), {}),

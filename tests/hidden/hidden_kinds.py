@@ -424,9 +424,7 @@ _ROWS = [
         "three-conds",
         scaled(
             chain(
-                lambda x: tf.reduce_sum(x) > 9.0,
-                lambda x: x[0] < -3.0,
-                lambda x: tf.abs(x[1] - 1.5) < 1e-4,
+                lambda x: tf.reduce_sum(x) > 9.0, lambda x: x[0] < -3.0, lambda x: tf.abs(x[1] - 1.5) < 1e-4
             )
         ),
     ),

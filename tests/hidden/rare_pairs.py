@@ -473,10 +473,7 @@ _BY_KIND: dict[str, list[tuple[Any, ...]]] = {
         (_with(lambda mode: mode == 3), _choice([0, 1, 2, 3, 4, 5], "int64")),
         (
             _with(lambda mode, axis: (mode == 2) & (axis == 1)),
-            {
-                **_choice([0, 1, 2, 3], "int32"),
-                "axis": {"shape": [], "dtype": "int32", "choice": [0, 1, 2]},
-            },
+            {**_choice([0, 1, 2, 3], "int32"), "axis": {"shape": [], "dtype": "int32", "choice": [0, 1, 2]}},
         ),
         (
             _with(lambda mode: tf.reduce_all(mode == 1)),
@@ -517,10 +514,7 @@ _BY_KIND: dict[str, list[tuple[Any, ...]]] = {
     "nested": [
         (scaled(_cond_chain(lambda x: x[2] > 3.5, lambda x: x[3] > 3.5)), X),
         (scaled(_cond_chain(lambda x: tf.reduce_min(x) > 0.0, lambda x: tf.reduce_max(x) > 4.0)), X),
-        (
-            scaled(_cond_chain(lambda x: x[0] < -3.0, lambda x: x[1] < -3.0, lambda x: tf.abs(x[2]) < 1e-3)),
-            X,
-        ),
+        (scaled(_cond_chain(lambda x: x[0] < -3.0, lambda x: x[1] < -3.0, lambda x: tf.abs(x[2]) < 1e-3)), X),
         (scaled(_cond_chain(lambda x: tf.norm(x) < 0.3, lambda x: x[0] > x[1])), X),
         (scaled(_cond_chain(lambda x: x[0] > 3.0, lambda x: (x[1] > 1.0) & (x[1] < 1.0001))), X),
     ],

@@ -12,9 +12,7 @@ CLASSES, SLOTS = 40, 3
 BITS = 6  # 40 < 2^6
 N = CLASSES * SLOTS
 BLOCKS = Sparsity(
-    np.arange(CLASSES),
-    np.repeat(np.arange(CLASSES), SLOTS),
-    np.arange(N).reshape(CLASSES, SLOTS),
+    np.arange(CLASSES), np.repeat(np.arange(CLASSES), SLOTS), np.arange(N).reshape(CLASSES, SLOTS)
 )
 X = np.random.default_rng(3).normal(size=N)
 

@@ -70,10 +70,7 @@ def step(state):
 def step_grad(op, along_hidden, along_cell):
     hidden, cell = op.inputs
     # op.outputs are the forward's, in the order of the dataclass: hidden, cell.
-    return (
-        tf.cos(hidden) * along_hidden + tf.exp(cell) * along_cell,
-        hidden * tf.exp(cell) * along_cell,
-    )
+    return (tf.cos(hidden) * along_hidden + tf.exp(cell) * along_cell, hidden * tf.exp(cell) * along_cell)
 
 
 def step_grad_swapped(op, along_hidden, along_cell):

@@ -53,10 +53,7 @@ def seen(target, x=NORMAL, **changes):
         (
             "hidden",
             BOTH,
-            [
-                ("x > 3.5", "forward", ("true", "false"), ()),
-                ("x > 3.5", "gradient", ("true", "false"), ()),
-            ],
+            [("x > 3.5", "forward", ("true", "false"), ()), ("x > 3.5", "gradient", ("true", "false"), ())],
         ),
         # The upstream is drawn, too.
         ("clipped_upstream", NORMAL, [("dy > 0", "gradient", ("true", "false"), ())]),

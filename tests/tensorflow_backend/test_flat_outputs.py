@@ -67,11 +67,7 @@ def test_outputs_are_named_by_path_in_every_mode(case_of, forward, named):
 
 NAMED = {
     "a tuple": (lambda x: (tf.sin(x), x * 2), ["p", "q"], ["p", "q"]),
-    "a dict, by key, in the spec's order": (
-        lambda x: {"a": tf.sin(x), "b": x * 2},
-        ["b", "a"],
-        ["b", "a"],
-    ),
+    "a dict, by key, in the spec's order": (lambda x: {"a": tf.sin(x), "b": x * 2}, ["b", "a"], ["b", "a"]),
     "a dict as a whole": (lambda x: {"a": tf.sin(x), "b": x * 2}, ["out"], ["out.a", "out.b"]),
     "a dict's structures": (lambda x: {"a": [x * 2], "b": tf.sin(x)}, ["b", "a"], ["b", "a[0]"]),
     "a tuple's structures": (lambda x: ({"k": x * 2}, tf.sin(x)), ["p", "q"], ["p.k", "q"]),
@@ -158,9 +154,7 @@ def test_a_tensor_array_is_to_be_stacked(run):
 
 def test_a_rule_with_brackets(run):
     result = run(
-        forward=lambda x: [[tf.sin(x), tf.cos(x) * 0]],
-        pairs={"dy[1]/dx": {"expect": "zero"}},
-        inputs=X,
+        forward=lambda x: [[tf.sin(x), tf.cos(x) * 0]], pairs={"dy[1]/dx": {"expect": "zero"}}, inputs=X
     )
     assert [(pair.label, pair.note) for pair in result.pairs] == [
         ("dy[0]/dx", ""),
@@ -257,10 +251,7 @@ def test_a_reference_returns_the_same_structure(run):
         ),
     )
     named = run(
-        forward=forward,
-        reference=lambda x: (tf.sin(x), tf.exp(x)),
-        outputs=["loss", "accuracy"],
-        inputs=X,
+        forward=forward, reference=lambda x: (tf.sin(x), tf.exp(x)), outputs=["loss", "accuracy"], inputs=X
     )
     assert named.status is Status.PASSED
 

@@ -258,10 +258,7 @@ def twice_eagerly(x):
     return factor * tf.tanh(x), lambda upstream: factor * upstream * (1 - tf.tanh(x) ** 2)
 
 
-LARGE = {
-    "whole": (tf.cumsum, 800, "probe"),
-    "of independent classes": (lambda x: x, 2000, "central"),
-}
+LARGE = {"whole": (tf.cumsum, 800, "probe"), "of independent classes": (lambda x: x, 2000, "central")}
 
 
 @pytest.mark.parametrize(("mix", "size", "method"), LARGE.values(), ids=LARGE)

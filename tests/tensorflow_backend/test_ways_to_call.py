@@ -11,11 +11,7 @@ PARAMETERS = {"loc": {"value": [0.2, -1.0]}, "scale": {"value": [1.5, 0.7]}}
 
 
 def test_attrs_may_come_before_the_tensors(run):
-    result = run(
-        forward=tf.einsum,
-        attrs={"equation": "ij,jk->ik"},
-        inputs={"a": [2, 3], "b": [3, 2]},
-    )
+    result = run(forward=tf.einsum, attrs={"equation": "ij,jk->ik"}, inputs={"a": [2, 3], "b": [3, 2]})
     assert (result.status, result.error) == (Status.PASSED, None)
 
 
