@@ -11,7 +11,6 @@ from gradcheck_cli.checking.ops.analytic import find_costly_pairs
 from gradcheck_cli.checking.ops.budget import Budget, OverBudgetError
 from gradcheck_cli.checking.sample_point import listen_to_progress
 from gradcheck_cli.results import Status
-from gradcheck_cli.spec.case import Power
 from tests.support.numpy_op import Numpy, check
 
 RNG = np.random.default_rng(0)
@@ -51,16 +50,6 @@ def layer(spoil=None, pause=0.0):
 
 def statuses(found):
     return {pair.label: pair.status for pair in found.pairs}
-
-
-def test_all_inputs_are_probed_in_the_same_passes():
-    op = layer(pause=1e-2)
-    found = check(op, budget=2.5, samples=1, power=Power(1.0, 0.3))
-    assert set(statuses(found).values()) == {Status.PASSED}
-    probed = [pair for pair in found.pairs if pair.judged_by.method == "probe"]
-    assert {pair.input for pair in probed} == {"x", "w", "b"}
-    assert all(pair.judged_by.miss_probability is not None for pair in probed)
-    assert {0, 1, 2} in [set(batch) for one in op.opened for batch in one.evaluated]
 
 
 def test_an_error_among_many_inputs_is_followed_to_its_element():
@@ -126,16 +115,6 @@ def test_a_budget_ends_and_its_shares_end_before():
     assert not long.is_spent
     assert long.share(0.5).seconds == 50.0
     assert not Budget().is_spent
-
-
-def test_tracing_and_structural_checks_are_not_counted():
-    budget = Budget(10.0)
-    part = budget.share(0.5)
-    with budget.pause():
-        Clock.seconds += 100.0
-        assert budget.spent == 0.0
-    Clock.seconds += 4.0
-    assert (budget.spent, part.spent) == (4.0, 4.0)
 
 
 def test_slow_points_are_evaluated_in_parts_between_which_the_time_is_looked_at():

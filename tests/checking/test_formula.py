@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.judging.ledger import approximation_rtol
-from gradcheck_cli.numerics import BFLOAT16, FLOAT16, FLOAT32
 from gradcheck_cli.results import Status
 from tests.support.numpy_op import Numpy, check
 
@@ -54,8 +52,3 @@ def with_error(error):
 )
 def test_each_element_is_an_approximation_by_itself(error, outcome):
     assert with_error(error) == outcome
-
-
-@pytest.mark.parametrize("precision", [FLOAT32, FLOAT16, BFLOAT16])
-def test_one_per_cent_is_no_approximation(precision):
-    assert precision.unit_roundoff <= approximation_rtol(precision) < 0.004

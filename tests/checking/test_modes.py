@@ -42,13 +42,6 @@ def test_rounding_is_no_difference():
     assert compare(tanh(), tanh(lambda u, x: (1 + 1e-9) * slope(x) * u)).status is Status.PASSED
 
 
-def test_nan_in_both_is_no_difference():
-    def gradient(u, x):
-        return slope(x) * u * np.array([1, np.nan, 1])
-
-    assert compare(tanh(gradient), tanh(gradient)).status is Status.PASSED
-
-
 def test_the_users_tolerance_holds():
     from gradcheck_cli.spec.case import StatedTolerance
 
@@ -80,15 +73,6 @@ def large(*gradient):
     """A tanh whose Jacobian is taken to be too large where the method is "probe"."""
     value = np.linspace(-1, 1, 80)
     return tanh(*gradient, points=[{"x": value}, {"x": value / 2}])
-
-
-@pytest.mark.parametrize("factor", [1.01, 2.0, -1.0, np.nan])
-def test_a_different_gradient_of_a_large_pair_is_found(factor):
-    assert compare(large(), large(), method="probe").status is Status.PASSED
-    check = compare(large(), large(lambda u, x: factor * slope(x) * u), method="probe")
-    assert check.status is Status.MISMATCHED
-    assert check.message.startswith("dy/dx differs: for a random upstream, ")
-    assert " in mode mode0, " in check.message
 
 
 @pytest.mark.parametrize("method", ["auto", "probe"])

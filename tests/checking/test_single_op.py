@@ -47,21 +47,6 @@ def test_a_wrong_gradient_and_what_is_said_of_it(name):
     assert wording in found.evidence
 
 
-def test_kinks_and_jumps_are_no_faults():
-    relu = check_op(lambda x: np.maximum(x, 0.0), lambda u, x: u * (x > 0), np.array([0.0, 1.0, -1.0]))
-    assert relu.status is Status.PASSED
-    jump = check_op(
-        lambda x: np.where(x > 0, x + 1, x), lambda u, x: u * np.ones_like(x), np.array([0.0, 1.0])
-    )
-    assert jump.status is Status.INCONCLUSIVE
-    assert "jumps" in jump.reason
-
-
 def test_an_op_that_draws_can_not_be_told():
     found = check_op(np.sin, lambda u, x: np.cos(x) * u, facts={"random_types": ("RandomUniform",)})
     assert (found.status, found.reason) == (Status.INCONCLUSIVE, "it draws anew at each call (RandomUniform)")
-
-
-def test_a_gradient_of_another_dtype_is_wrong():
-    found = check_op(np.sin, lambda u, x: np.cos(x) * u, facts={"dtype_faults": {0: "must be float64"}})
-    assert (found.status, found.evidence) == (Status.MISMATCHED, "must be float64")

@@ -1,4 +1,4 @@
-"""Functions of arrays with one element that traps numeric derivatives: kinks, jumps, noise, scale."""
+"""Functions of arrays with an element that traps numeric derivatives: kinks, jumps, noise, scale."""
 
 from __future__ import annotations
 
@@ -115,7 +115,94 @@ SINGLE = {
 }
 
 
+POLE = 1 / np.cos(1.57) ** 2
+DECADES = 10.0 ** -np.arange(13)
+SMALL = np.array([1e-8, 1.0])
+
+
+def ripple(x):  # no noise, though it is as fine
+    return x + x.dtype.type(1e-4) * np.sin(x.dtype.type(1e5) * x)
+
+
+def noisy(size):
+    def function(x):
+        seeds = [abs(hash(row.tobytes())) % 2**32 for row in x]
+        factor = np.array([1 + size * np.random.default_rng(seed).standard_normal() for seed in seeds])
+        return (np.sin(x) * factor[:, None]).astype(x.dtype)
+
+    return function
+
+
+def largest(x):
+    return x.max(axis=-1, keepdims=True)
+
+
+def beside_nan(x):
+    return np.concatenate([x, x * np.nan], axis=-1)
+
+
+def decades(x):
+    return x * DECADES.astype(x.dtype)
+
+
+# A function, a point, a Jacobian or its diagonal, what is true, of which element, and what else is known.
+SEVERAL = {
+    "ripple": (ripple, [0.5], [1 + 10 * np.cos(5e4)], "undecidable", "", {}),
+    "log of 1e-8 beside 1": (np.log, SMALL, 1 / SMALL, "right", "", {}),
+    "log of 1e-8 beside 1, 2 % off": (np.log, SMALL, [1.02, 1] / SMALL, "wrong", "0,0 diagonal", {}),
+    "log of 1e-8 beside 1, with an end": (np.log, SMALL, 1 / SMALL, "right", "", {"low": 0.0}),
+    "twelve decades": (decades, np.ones(13), DECADES, "right", "", {}),
+    "twelve decades, the last 1 % off": (
+        decades,
+        np.ones(13),
+        DECADES * [*np.ones(12), 1.01],
+        "wrong",
+        "12,12 diagonal",
+        {},
+    ),
+    "maximum of a tie, shared": (largest, [1, 1, 0.5], [[0.5, 0.5, 0]], "at a kink", "", {}),
+    "maximum of a tie, too much": (largest, [1, 1, 0.5], [[1.5, 0.5, 0]], "wrong", "0,0 diagonal", {}),
+    "exp at its end": (np.exp, [1.0], [E], "right", "", {"high": 1.0}),
+    "exp at its end, 2 % off": (np.exp, [1.0], [1.02 * E], "wrong", "", {"high": 1.0}),
+    "sqrt near its end": (np.sqrt, [1e-6], [500.0], "right", "", {"low": 0.0}),
+    "beside what isn't finite": (beside_nan, [1.0], [[1.0], [0.0]], "open", "", {}),
+}
+IN_FLOAT64 = {
+    "ripple, without it": (ripple, [0.5], [1.0], "wrong", "", {}),
+    "tan near its pole": (np.tan, [1.57], [POLE], "right", "", {}),
+    "tan near its pole, slightly off": (np.tan, [1.57], [POLE * (1 + 1e-4)], "wrong", "", {}),
+    "a slope below the first pass": (lambda x: 1 + 1e-12 * x, [1.0], [0.0], "not green", "", {}),
+    "squares eighteen orders apart": (
+        np.square,
+        [1e-8, 1e8, 2.0],
+        [2.02e-8, 2e8, 4.0],
+        "wrong",
+        "0,0 diagonal",
+        {},
+    ),
+}
+for size in (1e-13, 1e-10, 1e-8, 1e-5, 1e-3):
+    right, wrong = ("right", "wrong") if size < 1e-6 else ("undecidable", "not green")
+    IN_FLOAT64[f"noise of {size:g}"] = (noisy(size), [1.0], [np.cos(1)], right, "", {})
+    for factor in (1.05, -1.0):
+        IN_FLOAT64[f"noise of {size:g}, times {factor:g}"] = (
+            noisy(size),
+            [1.0],
+            [factor * np.cos(1)],
+            wrong,
+            "",
+            {},
+        )
+
+
 def _rows() -> Iterator[Row]:
+    for precision, table in ((FLOAT64, SEVERAL | IN_FLOAT64), (FLOAT32, SEVERAL)):
+        for name, (function, at, slopes, truth, where, known) in table.items():
+            op, point = in_precision(function, precision), precision.round(np.array(at, float))
+            jacobian = np.diag(slopes) if np.ndim(slopes) < 2 else np.array(slopes)
+            keys = {"precision": precision, **known}
+            name = f"{name} {precision.name}"  # noqa: PLW2901
+            yield Row(name, op, jacobian, point, truth, at=where, keys=keys, on_change=True)
     for precision in (FLOAT64, FLOAT32):
         for name, (function, at, slope, truth) in SINGLE.items():
             op, point = in_precision(function, precision), precision.round(np.array([at]))

@@ -262,12 +262,23 @@ def _saturated():
         yield Row(f"dead relu {factor:g}", faint(tf.nn.relu, constant), None, dead, "unchecked")
 
 
+def _unused():
+    divided = tf.custom_gradient(lambda x: ((x, x), lambda u, v: (u + v) * tf.norm(v) / tf.norm(v)))
+    why = "an output that nobody uses has an upstream of zeros"
+    yield Row("beside an unused output", divided, None, {"x": {"shape": [3]}}, "wrong", why)
+
+
 def _named(one):
     return replace(one, name=one.name.replace(" ", "_"))
 
 
 ROWS = marked(
-    tuple(map(_named, (*_structure(), *_variables(), *_kinks(), *_tiny(), *_symmetric(), *_saturated()))),
+    tuple(
+        map(
+            _named,
+            (*_structure(), *_variables(), *_kinks(), *_tiny(), *_symmetric(), *_saturated(), *_unused()),
+        )
+    ),
     "a_path_that_shows_nothing",
     "an_input_that_nothing_uses",
     "attention_float32_leaks_0.001",

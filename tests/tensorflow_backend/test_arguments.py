@@ -86,13 +86,6 @@ def test_an_object_of_other_fields_says_so(run, monkeypatch):
     assert result.error.message.endswith(". Name the fields that it takes.")
 
 
-def test_a_class_that_is_not_there(run):
-    result = run(forward=lambda s: s, inputs={"s": {"object": "tensorflow:Tenser", "fields": {"a": TWO}}})
-    assert result.error.kind == "attribute"
-    assert result.error.message.startswith("inputs.s: 'tensorflow'")
-    assert "Did you mean 'Tensor'?" in result.error.message
-
-
 # Keywords.
 
 
@@ -160,7 +153,6 @@ def test_a_gradient_has_the_tensors_flat_in_the_spec_s_order(run):
 # SparseTensor and RaggedTensor.
 
 SPARSE = {"shape": [3, 4], "sparse": {"indices": [[0, 1], [2, 0]]}}
-RAGGED = {"ragged": {"row_lengths": [[2, 1], [1, 0, 2]], "inner_shape": [2]}}
 
 
 def test_a_sparse_tensor_knows_its_shape_where_the_trace_does(case_of):
@@ -181,14 +173,6 @@ def test_a_sparse_tensor_knows_its_shape_where_the_trace_does(case_of):
     assert shapes["dynamic"] == ([None, None], [None], [None, 2])
 
 
-def test_a_ragged_tensor_of_two_ragged_dimensions(seen):
-    ((arguments, _), labels) = seen({"r": RAGGED})
-    (ragged,) = arguments
-    assert isinstance(ragged, tf.RaggedTensor)
-    assert ragged.ragged_rank == 2
-    assert labels == ["dy/dr.flat_values"]
-
-
 def test_a_gradient_of_a_sparse_argument_is_of_its_three_tensors(run):
     def gradient(op, upstream):
         indices, values, shape = op.inputs
@@ -201,10 +185,3 @@ def test_a_gradient_of_a_sparse_argument_is_of_its_three_tensors(run):
     assert run(forward=forward, gradient=gradient, inputs={"a": SPARSE}).status is Status.PASSED
     wrong = run(forward=forward, gradient=lambda _, upstream: upstream, inputs={"a": SPARSE})
     assert "one (or None) for each of a.indices, a.values, a.dense_shape, but" in wrong.error.message
-
-
-def test_variables_beside_a_structure(run):
-    weight = tf.Variable([2.0, 3.0], dtype=tf.float64, name="weight")
-    result = run(forward=lambda p: p["a"] * weight, inputs={"p": {"dict": {"a": TWO}}}, variables=True)
-    assert [pair.label for pair in result.pairs] == ["dy/dp.a", "dy/dweight"]
-    assert result.status is Status.PASSED

@@ -125,17 +125,6 @@ def test_what_only_a_call_can_run_is_called(modes):
     assert seen == ["mapped", "direct"]
 
 
-def test_a_loop_in_one_op_gives_each_function_what_it_captured(modes):
-    seen = modes("mapped")
-    variable = tf.Variable(3.0, dtype=tf.float64)
-    values = points(3)
-    op = batched(lambda x, y: x * variable + 10 * y, (3,), (3,))
-    np.testing.assert_array_equal(op({1: values}, 3)[0], 3 + 10 * values)
-    variable.assign(4.0)
-    np.testing.assert_array_equal(op({0: values}, 3)[0], values * 4 + 10)
-    assert seen == ["mapped", "mapped"]
-
-
 def test_large_batches_are_cut_and_join_without_a_seam(modes, monkeypatch):
     seen = modes("mapped")
     monkeypatch.setattr(graph_runs, "BUDGET_BYTES", 16 * 3 * 7)

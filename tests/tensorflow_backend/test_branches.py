@@ -109,9 +109,6 @@ def test_sides(target, x, expected):
     assert seen(target, x) == expected
 
 
-ABOVE = [("true",), ("true",)]
-
-
 @pytest.mark.parametrize(
     ("target", "shown", "closed"),
     [
@@ -136,11 +133,6 @@ def test_of_bodies_with_branches_the_report_says_that_nobody_looked(target, show
 def test_each_has_its_line():
     lines = [one.place.rpartition("/")[2] for one in branches("hidden")]
     assert lines == [f"{MODULE}.py:8", f"{MODULE}.py:11"]
-
-
-def test_points_add_up():
-    x = {"shape": [1], "uniform": {"low": 3, "high": 4}}
-    assert {side for one in branches("hidden", x, samples=8) for side in one.unseen} == set()
 
 
 EXCUSES = {"x > 3.5 true*": "x is a sine"}
@@ -170,11 +162,6 @@ def test_an_excuse_must_be_true(x, excuse, fault):
     assert [fault in message for message in told] == ([True] if fault else [])
 
 
-@pytest.mark.parametrize(("mode", "count"), [("dynamic", 2), ("eager", 0)])
-def test_modes(mode, count):
-    assert len(branches("hidden", modes=[mode])) == count
-
-
 @pytest.mark.parametrize(
     ("modes", "told"),
     [
@@ -187,11 +174,6 @@ def test_modes(mode, count):
 def test_a_case_without_a_graph_says_that_nobody_looked(modes, told):
     spec = {"op": "op", "forward": f"{MODULE}:hidden", "inputs": {"x": NORMAL}, "modes": modes}
     assert [run_case(case).seen.sides_unknown for case in in_each_mode(load_mapping(spec), (), None)] == told
-
-
-def test_low_precision():
-    assert [one.unseen for one in branches("masked", FEW, dtypes=["float32"])] == [("true",)]
-    assert [one.unseen for one in branches("hidden", dtypes=["float32"])] == [(), ()]
 
 
 def test_conditions_in_numpy_code():

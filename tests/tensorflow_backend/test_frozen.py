@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.results import Status
-from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, TracedCase
+from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
 from gradcheck_cli.tensorflow_backend.openers import CaseOpener, GraphMode
 
 X = {"x": {"shape": [3]}}
@@ -76,28 +76,6 @@ def test_one_of_a_library_is_placed_at_the_users_line_that_calls_it(run):
     )
 
 
-def quantised(x, book):
-    distance = tf.reduce_sum((x[:, None, :] - book[None]) ** 2, -1)
-    q = tf.gather(book, tf.argmin(distance, -1))
-    commitment = tf.reduce_mean((tf.stop_gradient(q) - x) ** 2)
-    codebook = tf.reduce_mean((q - tf.stop_gradient(x)) ** 2)
-    return x + tf.stop_gradient(q - x), commitment, codebook
-
-
-def test_vector_quantisation(run):
-    inputs = {"x": {"shape": [4, 2]}, "book": {"shape": [3, 2]}}
-    result = run(forward=quantised, inputs=inputs, freeze=True)
-    assert result.status is Status.PASSED
-    assert [pair.connected for pair in result.pairs] == [True, False, True, False, False, True]
-    assert frozen_of(result) == "3 StopGradient."
-    unsaid = run(forward=quantised, inputs=inputs)
-    assert [str(pair.status) for pair in unsaid.pairs] == [
-        *("inconclusive", "inconclusive"),
-        *("passed", "inconclusive"),  # the nearest entry stays the nearest
-        *("inconclusive", "passed"),
-    ]
-
-
 def test_a_reference_holds_its_own(run):
     reverse = tf.custom_gradient(lambda x: (tf.identity(x), lambda upstream: -upstream))
     result = run(
@@ -159,23 +137,6 @@ def test_float64_takes_the_same_draw(case_of):
     np.testing.assert_array_equal(own.base_values[0], again.base_values[0])
     other = opener.open(Opening(1))
     assert ((own.base_values[0] == 0) != (other.base_values[0] == 0)).any()
-
-
-def dropped(x):
-    return tf.nn.dropout(tf.ones([64], x.dtype), 0.5) * x
-
-
-def dropped_in_a_branch(x):
-    return tf.cond(tf.reduce_all(x < 9), lambda: dropped(x), lambda: x)
-
-
-def test_draws_in_different_bodies_differ(case_of):
-    def forward(x):
-        return dropped(x), dropped_in_a_branch(x), dropped_in_a_branch(x)
-
-    values = TracedCase(CaseState(case_of(forward=forward, inputs={"x": {"shape": [64]}}))).base_values
-    masks = {tuple(value == 0) for value in values}
-    assert len(masks) == 3
 
 
 def test_a_draw_with_a_gradient_of_its_own_is_never_held(run):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -52,15 +51,6 @@ def test_namesakes_in_two_folders_are_each_specs_own(write, tmp_path):
     for folder in ("a", "b", "a"):
         with importable(str(tmp_path / folder)):
             assert load("loading_ops:f", "forward")() == folder * 2
-
-
-def test_installed_modules_are_never_forgotten(write, tmp_path):
-    numpy = sys.modules["numpy"]
-    write("numpy.py", "raise RuntimeError('not this one')")
-    write("json.py", "raise RuntimeError('not this one')")
-    with importable(str(tmp_path)):
-        assert sys.modules["numpy"] is numpy
-        assert load("json:dumps", "forward") is json.dumps
 
 
 def test_a_module_that_was_loaded_once_is_the_same_for_every_role(write, tmp_path):

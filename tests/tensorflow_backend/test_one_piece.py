@@ -178,18 +178,6 @@ def test_an_alarm_where_choices_change_on_the_way_is_asked_again_with_them_held(
         assert pair.numbers.worst.input_index == (12, 34)
 
 
-def half_stopped():
-    """Return a sum of two parts: the first has a stop that changes its derivative, the second has none."""
-    return lambda x, y: tf.reduce_sum(x * tf.stop_gradient(tf.sin(x))) + tf.reduce_sum(tf.cos(y))
-
-
-def test_a_pair_without_a_stop_isnt_held_up_by_one_that_has_one():
-    inputs = {name: {"shape": [70, 70]} for name in ("x", "y")}
-    stopped, free = check_case(*opened("half_stopped", build={}, inputs=inputs, budget=0.01), [0]).pairs
-    assert stopped.status is Status.INCONCLUSIVE
-    assert free.status is Status.PASSED
-
-
 def indexed():
     """Return values of x at the places of the largest y, which a stop gets, too."""
     return lambda x, y: tf.reduce_sum(
@@ -202,26 +190,6 @@ def test_a_stop_behind_an_index_alone_says_nothing_of_the_input_that_chooses():
     stopped, free = check_case(*opened("indexed", build={}, inputs=inputs, method="auto"), [0]).pairs
     assert stopped.cause.stops
     assert free.status is Status.PASSED
-
-
-def attending():
-    """Return a causal attention's sum, by an offset that no softmax sees."""
-    values = np.random.default_rng(6).normal(size=(8, 8))
-    return lambda x, offset: (
-        100.0
-        + tf.reduce_mean(
-            tf.nn.softmax(x @ tf.constant(values) + tf.reduce_sum(offset * values[0])) @ tf.constant(values)
-        )
-    )
-
-
-def test_what_is_zero_by_symmetry_passes_beside_slopes_that_are_right(monkeypatch):
-    monkeypatch.setattr(analytic, "FEWEST_ELEMENTS", 4)
-    inputs = {"x": {"shape": [8, 8]}, "offset": {"shape": [8]}}
-    of_x, of_offset = check_case(*opened("attending", build={}, inputs=inputs), [0]).pairs
-    assert of_x.status is Status.PASSED
-    assert of_offset.status is Status.PASSED
-    assert "zero to rounding" in of_offset.note
 
 
 def test_an_op_that_is_held_on_a_side_has_sides_to_show():

@@ -9,20 +9,6 @@ from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState
 from gradcheck_cli.tensorflow_backend.openers import CaseOpener, GraphMode
 
 
-def in_float64(case_of, forward, dtype="float32", **spec):
-    case = case_of(forward=forward, inputs={"x": {"shape": [2, 4], "dtype": dtype}}, **spec)
-    opener = CaseOpener(GraphMode(), CaseState(case))
-    return opener.in_float64(opener.open(Opening()))
-
-
-def test_what_overflows_in_its_own_dtype_has_none(case_of):
-    case = case_of(forward=lambda x: tf.exp(100 + x), inputs={"x": {"shape": [2], "dtype": "float32"}})
-    opener = CaseOpener(GraphMode(), CaseState(case))
-    own = opener.open(Opening())
-    assert opener.in_float64(own) is None
-    assert own.facts.not_float64 == "its outputs differ in float64: it overflows, or takes another branch"
-
-
 def test_an_op_without_a_float64_kernel_is_judged_in_its_own_dtype_and_named(run):
     result = run(forward=tf.nn.lrn, inputs={"x": {"shape": [1, 1, 2, 3], "dtype": "float32"}})
     assert (result.status, result.how.numeric_dtype, result.warnings) == (Status.PASSED, "float32", ())
@@ -52,3 +38,11 @@ def test_a_forward_that_is_another_function_in_each_trace_is_no_mismatch(run, ch
     result = run(forward=forward, inputs={"x": {"shape": [3]}}, checks=checks)
     assert result.status is Status.INCONCLUSIVE
     assert any("each time the forward is traced" in check.message for check in result.checks)
+
+
+def test_what_overflows_in_its_own_dtype_has_none(case_of):
+    case = case_of(forward=lambda x: tf.exp(100 + x), inputs={"x": {"shape": [2], "dtype": "float32"}})
+    opener = CaseOpener(GraphMode(), CaseState(case))
+    own = opener.open(Opening())
+    assert opener.in_float64(own) is None
+    assert own.facts.not_float64 == "its outputs differ in float64: it overflows, or takes another branch"

@@ -43,11 +43,6 @@ def test_another_op_type_is_named(run):
     )
 
 
-def test_no_op_at_all(run):
-    message = missed(run, lambda a, _: tf.identity(a))
-    assert message.endswith("op types found there: none.")
-
-
 @pytest.mark.parametrize("forward", [hidden, hidden_deeper, lambda a, b: hidden(a, b) + 1])
 def test_the_tf_function_in_the_way_is_named(run, forward):
     message = missed(run, forward)
@@ -134,10 +129,3 @@ def through_a_v1_array(x):
 @pytest.mark.parametrize(("dtype", "expected"), [("float64", ()), ("float16", ("float16",))])
 def test_the_flow_of_an_array_of_tensorflow_1_is_no_computation_in_float32(case_of, dtype, expected):
     assert tuple(low_precision_of(case_of, through_a_v1_array, dtype)) == expected
-
-
-def test_a_number_beside_a_flow_is(case_of):
-    def forward(x):
-        return tf.cast(tf.cast(through_a_v1_array(x), tf.float32), x.dtype)
-
-    assert tuple(low_precision_of(case_of, forward)) == ("float32",)

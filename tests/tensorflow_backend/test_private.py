@@ -40,36 +40,12 @@ def test_what_functions_of_tensorflow_call_is_converted(value):
     assert list(mapped) == [expected]
 
 
-def test_functions_of_tensorflow_are_not_converted_themselves(monkeypatch):
-    def refuse(*_args, **_keywords):
-        raise AssertionError
-
-    monkeypatch.setattr(private_graphs.autograph_api, "converted_call", refuse)
-    assert traced(lambda x: private_graphs.call_with_autograph(tf.nn.relu, [x], {}), 3.0) == 3.0
-    with pytest.raises(AssertionError):
-        traced(lambda x: private_graphs.call_with_autograph(branch, [x], {}), 3.0)
-
-
-def raises(x):
-    if x > 0:
-        x = x / 2
-    raise ValueError("no")
-
-
 def test_functions_of_legacy_keras_are_not_converted_either(monkeypatch):
     module = ModuleType("tf_keras.layers")
     exec("def deserialize(config):\n    return config", vars(module))  # noqa: S102 (in a module of this name)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(private_graphs.autograph_api, "converted_call", None)
     assert private_graphs.call_with_autograph(module.deserialize, [1], {}) == 1
-
-
-def test_rows_of_other_shapes_are_refused_in_the_words_that_are_looked_for():
-    wrapped = tf.compat.v1.wrap_function(
-        lambda x: [tf.boolean_mask(x, x > 0)], [tf.TensorSpec([2], tf.float64)]
-    )
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Mismatch in function retval shape"):
-        private_graphs.map_flat(wrapped, [tf.constant([[1.0, 2.0], [1.0, -2.0]], tf.float64)], [])
 
 
 def test_bodies_are_found_by_name_with_their_lines():

@@ -12,7 +12,6 @@ from gradcheck_cli import check_function
 from gradcheck_cli.running.session import run_case
 from gradcheck_cli.spec.case import in_each_mode
 from gradcheck_cli.spec.load import load_mapping
-from gradcheck_cli.tensorflow_backend.private import private_gradients
 
 MODULE = "sites_functions"
 LINES = Path(__file__).with_name(f"{MODULE}.py").read_text().splitlines()
@@ -96,10 +95,6 @@ def test_what_a_gradient_calls_is_not_differentiated_by_that():
     assert list(run("in_its_gradient")) == ["in_its_gradient.<locals>.inner"]
 
 
-def test_tensorflows_own_are_nobodys():
-    assert run("tensorflows_own") == {}
-
-
 def test_a_gradient_of_the_specs_own_is_known():
     (found,) = run("cube", gradient=f"{MODULE}:cube_grad").values()
     assert line_of("def cube_grad") in lines(found.places)
@@ -122,14 +117,6 @@ def test_the_users_function_is_named_not_our_wrapper_around_it(changes):
     assert found.function == f"{MODULE}:cube_grad"
     assert found.pairs == ("dy/dx",)
     assert lines(found.places)[0] == line_of("def cube_grad")
-
-
-def test_a_package_whose_name_begins_as_tensorflows_is_another_one():
-    found = {}
-    file = f"{Path(tf.__file__).parent}_probability/ops.py"
-    exec(compile("def f(x):\n    return x\n", file, "exec"), found)  # noqa: S102 (code of a file of that name)
-    assert private_gradients.site_of(found["f"]).places == ("tensorflow_probability/ops.py:1",)
-    assert private_gradients.site_of(tf.nn.relu).places == ()
 
 
 def test_what_is_registered_for_a_cases_graphs_goes_with_it_and_what_the_users_function_needs_stays():

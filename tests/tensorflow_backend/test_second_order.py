@@ -54,12 +54,6 @@ def test_of_several_outputs_each_has_its_own_upstream(run):
     assert result.status is Status.PASSED
 
 
-def test_an_input_of_the_upstreams_name_keeps_it(run):
-    result = run(forward=lambda u: u * u, inputs={"u": {"shape": [2]}}, second_order=True)
-    assert list(statuses(result)) == ["dy/du", "d2y/du.du", "d2y/du.dupstream"]
-    assert result.status is Status.PASSED
-
-
 def make_scale():
     scale = tf.Variable([1.0, 2.0, 3.0], dtype=tf.float64, name="scale")
     return lambda x: tf.sin(x) * scale * scale
@@ -110,20 +104,6 @@ def test_a_wrong_gradient_of_the_gradient_is_blamed(run):
     assert "the sign is flipped" in line
 
 
-@pytest.mark.parametrize("mode", ["graph", "eager"])
-def test_one_that_changes_no_first_derivative_is_never_held(run, mode):
-    result = run(
-        forward=lambda x: tf.nn.moments(x, 0)[1],
-        inputs={"x": {"shape": [5]}},
-        second_order=True,
-        modes=[mode],
-    )
-    assert statuses(result) == {"dy/dx": "passed", "d2y/dx.dx": "mismatched", "d2y/dx.du": "passed"}
-    if mode == "graph":
-        (line,) = [line for line in pair_of(result, "d2y/dx.dx").cause.diagnosis if line.startswith("blame")]
-        assert "a stop_gradient of the forward at tests/tensorflow_backend/test_second_order.py:" in line
-
-
 def numpy_gradient(x):
     @tf.custom_gradient
     def square(x):
@@ -172,13 +152,3 @@ def test_where_every_gradient_is_none_it_is_skipped(run):
 def test_a_rule_that_matches_neither_order_is_an_error(run):
     result = run(forward=tf.tanh, inputs=X, second_order=True, pairs={"d2y/dw.dx": {"expect": "zero"}})
     assert "'d2y/dw.dx' matches none of the pairs: dy/dx, d2y/dx.dx, d2y/dx.du" in result.error.message
-
-
-@pytest.mark.parametrize("mode", ["graph", "eager"])
-def test_recompute_grad_has_no_second_order_by_its_own_word(run, mode):
-    result = run(
-        forward=tf.recompute_grad(lambda x: tf.sin(x) * x), inputs=X, second_order=True, modes=[mode]
-    )
-    assert statuses(result) == {"dy/dx": "passed"}
-    assert result.status is Status.ERROR
-    assert "recompute_grad tried to transpose grad" in check_of(result, "second_order").message

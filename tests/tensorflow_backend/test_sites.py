@@ -86,11 +86,6 @@ def test_values_and_sizes_that_hide_an_error(forward, inputs, corruption, words)
     assert all(words in " ".join(unseen) if words else not unseen for unseen in found)
 
 
-def test_a_constant_that_is_no_size_is_no_site():
-    found = sites({"forward": "sites_functions:halved", "inputs": {"x": {"shape": [3, 4]}}})
-    assert [unseen for kind, _, unseen in found if kind == "size"] == [()]
-
-
 def site(*unseen, place="Relu"):
     return Site("branch", place, frozenset([(0, 0)]), unseen)
 
@@ -99,15 +94,6 @@ def test_what_one_point_shows_is_seen():
     below, above = site("no element takes its side '< 0'"), site("no element takes its side '> 0'")
     assert unseen_sites([[below], [above]]) == []
     assert unseen_sites([[below], [below]]) == [below]
-
-
-def test_the_sites_of_another_trace_stand_for_themselves():
-    one, other = site("a"), site("b", place="Abs")
-    assert unseen_sites([[one], [one, other]]) == [one, other]
-
-
-def test_what_is_on_nobodys_way_is_left_out():
-    assert unseen_sites([[Site("branch", "Relu", frozenset(), ("a",))]]) == []
 
 
 def test_the_side_of_a_switch_that_is_not_taken_has_no_values():

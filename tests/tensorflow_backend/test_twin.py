@@ -8,8 +8,6 @@ import tensorflow as tf
 
 from gradcheck_cli.tensorflow_backend.private import private_graphs
 from gradcheck_cli.tensorflow_backend.twin.float64_twin import BackwardEnds, Twin, WideVariables
-from gradcheck_cli.tensorflow_backend.twin.perturbing import Perturbing
-from gradcheck_cli.tensorflow_backend.twin.rounding_rules import NUMBERS, round_as_drawn
 from gradcheck_cli.tensorflow_backend.twin.widening import wide_dtype
 
 
@@ -104,15 +102,3 @@ def test_what_keeps_its_dtype_inside_a_function_counts_where_that_is_called():
     inputs = twin.tensors(narrow.inputs[:1])
     kept = [twin.narrow_ops_between(inputs, [output]) for output in twin.tensors(narrow.outputs)]
     assert [[op.op_type for op in some] for some in kept] == [["LRN"], []]
-
-
-def test_each_result_of_a_function_is_the_perturbed_one():
-    function = tf.function(lambda x: [tf.sin(x * 0.3 + number) for number in range(40)])
-    narrow = traced(function, ([2], tf.float64))
-    perturbing = Perturbing(narrow.graph, {}, (), narrow.inputs, NUMBERS)
-    copy = perturbing.rewritten(narrow.outputs)
-    value = tf.constant([0.3, 0.7], tf.float64)
-    exact = private_graphs.call_flat(narrow, [value])
-    round_as_drawn(1, np.ones(perturbing.count, np.bool_))
-    moved = private_graphs.call_flat(copy.part(narrow.inputs, narrow.outputs), [value])
-    assert not any(np.array_equal(one, other) for one, other in zip(moved, exact, strict=True))

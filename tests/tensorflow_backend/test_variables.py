@@ -274,15 +274,6 @@ def test_batch_statistics_are_put_back(run_in, mode):
     assert layers[0].moving_variance.numpy().tolist() == [1.0] * 3
 
 
-def test_modes_that_use_other_variables_are_told(run_in):
-    first, second = variable(2.0, name="first"), variable(2.0, name="second")
-    results = run_in(GRAPH_AND_EAGER, forward=lambda x: x * (first if tf.executing_eagerly() else second))
-    assert failed(results["eager"])["modes"] == (
-        "the forward uses other variables in each mode: the inputs are x, second in mode graph, x, first in "
-        "mode eager."
-    )
-
-
 @pytest.mark.parametrize("mode", GRAPH_AND_EAGER)
 def test_a_variable_that_is_written_and_read_again_is_an_error_in_words(run_in, mode):
     weight = variable(2.0, name="weight")
@@ -297,3 +288,12 @@ def test_a_variable_that_is_written_and_read_again_is_an_error_in_words(run_in, 
         "the forward writes to weight: if it reads that again, the gradient"
     )
     assert weight.numpy().tolist() == [2.0]
+
+
+def test_modes_that_use_other_variables_are_told(run_in):
+    first, second = variable(2.0, name="first"), variable(2.0, name="second")
+    results = run_in(GRAPH_AND_EAGER, forward=lambda x: x * (first if tf.executing_eagerly() else second))
+    assert failed(results["eager"])["modes"] == (
+        "the forward uses other variables in each mode: the inputs are x, second in mode graph, x, first in "
+        "mode eager."
+    )
