@@ -19,7 +19,7 @@ WRONG, RIGHT = 1.5, 1.0
 
 @dataclass(frozen=True)
 class Written:
-    """A planted fault that is a function of its own; see `hidden_faults.Row`.
+    """A planted fault.
 
     Attributes:
         kind: what its condition is of.

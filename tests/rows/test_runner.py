@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import builtins
-
 import numpy as np
 import pytest
 
@@ -67,70 +64,34 @@ def test_two_runs_differ_in_verdict_rule_or_time():
     ]
 
 
-def test_rows_are_marked_in_their_table():
-    source = 'ROWS = marked(\n    _rows(),\n    "é one",\n)\n'
-    assert (
-        mutants.with_marks(source, ["two", "é one"])
-        == 'ROWS = marked(\n    _rows(),\n    "é one", "two",\n)\n'
-    )
-    assert mutants.with_marks("ROWS = marked(_rows())\n", ["two"]) == 'ROWS = marked(_rows(), "two")\n'
-
-
 SOURCE = """
-LIMIT = 8.0
-
 def decide(error, bound, is_known):
-    if not is_known and error - bound > LIMIT:
+    if not is_known and error - bound > 8.0:
         return 0.5
     return 3.0
 """
+# A mutant, arguments, and what is decided without it and with it.
+MUTANTS = {
+    "Not left out": (20.0, 1.0, 0.5, 3.0),
+    "and -> or": (2.0, 1.0, 3.0, 0.5),
+    "Sub -> Add": (6.0, 3.0, 3.0, 0.5),
+    "Gt -> GtE": (9.0, 1.0, 3.0, 0.5),
+    "Gt -> LtE": (20.0, 1.0, 0.5, 3.0),
+    "3:40 x0.25": (6.0, 1.0, 3.0, 0.5),
+}
 
 
-@pytest.fixture
-def decide(monkeypatch):
-    """Return a function with its mutants, and their numbers."""
-    numbers = {}
-    tree = mutants.Schemata("a.py", SOURCE, {"LIMIT": "a.LIMIT"}, numbers).visit(ast.parse(SOURCE))
-    monkeypatch.setattr(builtins, mutants.SWITCH, 0, raising=False)
-    monkeypatch.setattr(builtins, mutants.MULTIPLY, mutants.multiply, raising=False)
+@pytest.mark.parametrize("what", MUTANTS)
+def test_a_mutant_that_is_on_changes_what_is_decided(tmp_path, what):
+    error, bound, before, after = MUTANTS[what]
+    (tmp_path / "a.py").write_text(SOURCE)
     scope = {}
-    exec(compile(ast.fix_missing_locations(tree), "a.py", "exec"), scope)  # noqa: S102 (text from above)
-    return scope["decide"], numbers
-
-
-def test_no_mutant_is_on_unless_it_is_asked_for(decide):
-    function, numbers = decide
-    assert (function(20.0, 1.0, is_known=False), function(2.0, 1.0, is_known=False)) == (0.5, 3.0)
-    assert len(numbers) == 11
-
-
-@pytest.mark.parametrize(
-    ("what", "arguments", "says"),
-    [
-        ("Not left out", (20.0, 1.0), (0.5, 3.0)),
-        ("and -> or", (2.0, 1.0), (3.0, 0.5)),
-        ("Sub -> Add", (6.0, 3.0), (3.0, 0.5)),
-        ("Gt -> GtE", (9.0, 1.0), (3.0, 0.5)),
-        ("Gt -> LtE", (20.0, 1.0), (0.5, 3.0)),
-        ("number a.LIMIT x4", (20.0, 1.0), (0.5, 3.0)),
-        ("number a.LIMIT x0.25", (6.0, 1.0), (3.0, 0.5)),
-    ],
-)
-def test_a_mutant_that_is_on_changes_what_is_decided(decide, monkeypatch, what, arguments, says):
-    function, numbers = decide
-    before, after = says
-    assert function(*arguments, is_known=False) == before
-    (number,) = [number for label, number in numbers.items() if what in label]
-    monkeypatch.setattr(builtins, mutants.SWITCH, number)
-    assert function(*arguments, is_known=False) == after
-
-
-def test_which_mutants_are_reached_is_noted(decide, monkeypatch):
-    function, numbers = decide
-    recorder = mutants.Recorder()
-    monkeypatch.setattr(builtins, mutants.SWITCH, recorder)
-    function(2.0, 1.0, is_known=True)
-    reached = {
-        label.split("|")[0].split(" ", 1)[1].strip() for label, n in numbers.items() if n in recorder.asked
-    }
-    assert reached == {"Not left out", "and -> or", "x4", "x0.25"}
+    exec(compile(SOURCE, str(tmp_path / "a.py"), "exec"), scope)  # noqa: S102 (text from above)
+    source = mutants.Source(tmp_path / "a.py", "a.py")
+    assert len(source.edits) == 11
+    (label,) = [label for label in source.edits if what in label.partition(" | ")[0]]
+    for _ in range(2):
+        assert scope["decide"](error, bound, is_known=False) == before
+        with source.edited(label):
+            assert scope["decide"](error, bound, is_known=False) == after
+    assert scope["decide"](error, bound, is_known=False) == before

@@ -2,22 +2,21 @@
 """`python -m tests.support.mutants FILE`: which changes of the judging code the rows catch, and by which row.
 
 One number, comparison, sign or condition of `numerics` and `checking` is changed at a time, a number of one
-dtype, or an entry of the ledger is left out. All these mutants are compiled at once, each behind a switch
-(mutant schemata), so that a process tries thousands. Each row runs once, to see which mutants it reaches.
-Then a mutant meets the rows that reach it, until something untrue is said of one: the row kills it. Rows that
-killed others come first, then cheap ones, then the fastest of each table in turn: so few rows kill most.
+dtype, or an entry of the ledger is left out. A mutant's module is compiled, and its functions take the code,
+so that a process tries thousands. Each row runs once, to see which lines it reaches. Then a mutant meets the
+rows that reach it, until something untrue is said of one: the row kills it. Rows that killed others come
+first, then cheap ones, then the fastest of each table in turn: so few rows kill most.
 
-FILE keeps results as lines of JSON. What is there isn't done again, so a run may be interrupted.
-`--report` prints the score, the rows that are needed, and the mutants that no row killed. `--mark` names
-these rows in their tables, so that they run on each change, beside those that do already.
+FILE keeps results as lines of JSON. What is there isn't done again, so a run may be interrupted. `--report`
+prints the score, the mutants that no row killed, and the rows that did: name these in their tables.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import builtins
 import copy
+import gc
 import json
 import os
 import random
@@ -28,19 +27,16 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
-from importlib.abc import MetaPathFinder
-from importlib.machinery import PathFinder, SourceFileLoader
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields, is_dataclass
 from itertools import zip_longest
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("gradcheck_cli/numerics", "gradcheck_cli/checking")
-SWITCH = "__mutant__"  # a name of `builtins`: the number of the mutant that is on; 0 is none
-MULTIPLY = "__multiply__"  # likewise: what multiplies a number of a module
 FACTORS = (4.0, 0.25)
 CHEAP = 0.02  # seconds of a row that is tried before others
 LONGEST = 20.0  # seconds of a row: a mutant may never end
@@ -62,106 +58,26 @@ EXPONENTS = {"sentinels", "inner", "middle", "depths"}  # of two: four times as 
 FACTS = {"unit_roundoff", "smallest_subnormal", "largest", "smallest_kept", "name"}  # what a format is
 
 
-class Schemata(ast.NodeTransformer):
-    """Puts each mutant of a module beside the code as it is, behind a switch."""
-
-    def __init__(self, path: str, source: str, constants: dict[str, str], numbers: dict[str, int]):
-        self.path, self._lines = path, source.splitlines()
-        self._constants, self._numbers = constants, numbers
-        self._is_inside = False
-
-    def _number(self, label: str) -> int:
-        return self._numbers.setdefault(label, len(self._numbers) + 1)
-
-    def _switched(self, node: Any, mutated: Any, others: list[tuple[str, Any]]) -> Any:
-        """Return an expression that is one of some others where its mutant is on."""
-        for what, other in others:
-            label = (
-                what
-                if what.startswith("number ")
-                else (
-                    f"{self.path}:{node.lineno}:{node.col_offset} {what} | "
-                    f"{self._lines[node.lineno - 1].strip()}"
-                )
-            )
-            test = ast.Compare(ast.Name(SWITCH, ast.Load()), [ast.Eq()], [ast.Constant(self._number(label))])
-            mutated = ast.IfExp(test, other, mutated)
-        return ast.fix_missing_locations(ast.copy_location(mutated, node))
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
-        before, self._is_inside = self._is_inside, True
-        node.body = [self.visit(part) for part in node.body]
-        self._is_inside = before
-        return node
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
-        if node.value is not None:
-            node.value = self.visit(node.value)
-        return node
-
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> Any:
-        return node
-
-    def visit_Subscript(self, node: ast.Subscript) -> Any:
-        node.value = self.visit(node.value)
-        return node
-
-    def visit_Compare(self, node: ast.Compare) -> Any:
-        if not self._is_inside or len(node.ops) > 1:
-            return self.generic_visit(node)
-        kept = copy.deepcopy(node)
-        others = []
+def mutations(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Yield what may be written in an expression's place, each with what it is called."""
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
         for kind in COMPARISONS[type(node.ops[0])]:
-            other = copy.deepcopy(kept)
-            other.ops = [kind()]
-            others.append((f"{type(kept.ops[0]).__name__} -> {kind.__name__}", other))
-        return self._switched(node, self.generic_visit(node), others)
-
-    def visit_BinOp(self, node: ast.BinOp) -> Any:
-        kind = OPERATORS.get(type(node.op))
-        is_text = any(isinstance(side, ast.JoinedStr) for side in (node.left, node.right))
-        if not self._is_inside or kind is None or is_text:
-            return self.generic_visit(node)
-        other = copy.deepcopy(node)
-        other.op = kind()
-        what = f"{type(node.op).__name__} -> {kind.__name__}"
-        return self._switched(node, self.generic_visit(node), [(what, other)])
-
-    def visit_BoolOp(self, node: ast.BoolOp) -> Any:
-        if not self._is_inside:
-            return self.generic_visit(node)
-        other = copy.deepcopy(node)
-        other.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-        what = "and -> or" if isinstance(node.op, ast.And) else "or -> and"
-        return self._switched(node, self.generic_visit(node), [(what, other)])
-
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
-        if not self._is_inside or isinstance(node.operand, ast.Constant):
-            return node if isinstance(node.operand, ast.Constant) else self.generic_visit(node)
-        other = copy.deepcopy(node.operand)
-        what = f"{type(node.op).__name__} left out"
-        return self._switched(node, self.generic_visit(node), [(what, other)])
-
-    def visit_Constant(self, node: ast.Constant) -> Any:
-        is_number = isinstance(node.value, int | float) and not isinstance(node.value, bool)
+            other = ast.Compare(node.left, [kind()], node.comparators)
+            yield f"{type(node.ops[0]).__name__} -> {kind.__name__}", other
+    elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+        if not any(isinstance(side, ast.JoinedStr) for side in (node.left, node.right)):
+            kind = OPERATORS[type(node.op)]
+            yield f"{type(node.op).__name__} -> {kind.__name__}", ast.BinOp(node.left, kind(), node.right)
+    elif isinstance(node, ast.BoolOp):
+        is_and = isinstance(node.op, ast.And)
+        other = ast.BoolOp(ast.Or() if is_and else ast.And(), node.values)
+        yield "and -> or" if is_and else "or -> and", other
+    elif isinstance(node, ast.UnaryOp) and not isinstance(node.operand, ast.Constant):
+        yield f"{type(node.op).__name__} left out", copy.copy(node.operand)
+    elif isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value:
         is_count = isinstance(node.value, int) and abs(node.value) <= 2  # an axis, a side, a pair
-        if not self._is_inside or not is_number or is_count or not node.value:
-            return node
-        others = [(f"x{factor:g}", ast.Constant(multiply(node.value, factor))) for factor in FACTORS]
-        return self._switched(node, copy.copy(node), others)
-
-    def visit_Name(self, node: ast.Name) -> Any:
-        place = self._constants.get(node.id)
-        if not self._is_inside or place is None or not isinstance(node.ctx, ast.Load):
-            return node
-        others = [
-            (
-                f"number {place} x{factor:g}",
-                ast.Call(ast.Name(MULTIPLY, ast.Load()), [copy.copy(node), ast.Constant(factor)], []),
-            )
-            for factor in FACTORS
-        ]
-        return self._switched(node, copy.copy(node), others)
+        for factor in () if is_count else FACTORS:
+            yield f"x{factor:g}", ast.Constant(multiply(node.value, factor))
 
 
 def multiply(value: Any, factor: float, *, is_exponent: bool = False) -> Any:
@@ -175,54 +91,79 @@ def multiply(value: Any, factor: float, *, is_exponent: bool = False) -> Any:
     return max(1, int(value * factor)) if isinstance(value, int) else value * factor
 
 
-class Hook(MetaPathFinder):
-    """Imports the modules that judge with all of their mutants.
+def inside(node: ast.AST, *, is_inside: bool = False) -> Iterator[ast.AST]:
+    """Yield the expressions in functions' bodies, but for texts, annotations, indices and signed numbers."""
+    for name, part in ast.iter_fields(node):
+        for child in part if isinstance(part, list) else [part]:
+            is_left_out = isinstance(child, ast.JoinedStr) or name in {
+                "annotation",
+                "args",
+                "decorator_list",
+                "returns",
+            } - ({"args"} if isinstance(node, ast.Call) else set())
+            is_index = isinstance(node, ast.Subscript) and name == "slice"
+            is_signed = isinstance(node, ast.UnaryOp) and isinstance(child, ast.Constant)
+            if not isinstance(child, ast.AST) or is_left_out or is_index or is_signed:
+                continue
+            if is_inside and isinstance(child, ast.expr):
+                yield child
+            yield from inside(child, is_inside=is_inside or isinstance(child, ast.FunctionDef))
+
+
+class _Swap(ast.NodeTransformer):
+    def __init__(self, node: ast.AST, other: ast.AST):
+        self._node, self._other = node, other
+
+    def visit(self, node: ast.AST) -> Any:
+        return self._other if node is self._node else self.generic_visit(node)
+
+
+def with_parts(code: CodeType) -> list[CodeType]:
+    """Return a code object and those inside of it, in order."""
+    parts = [one for one in code.co_consts if isinstance(one, CodeType)]
+    return [code, *(inner for part in parts for inner in with_parts(part))]
+
+
+class Source:
+    """A module's text, whose functions may run another code.
 
     Attributes:
-        numbers: of the mutants, by label: place and change.
+        edits: by mutant: the expression, and what replaces it.
     """
 
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-        self._trees = {
-            ".".join(path.relative_to(ROOT).with_suffix("").parts): ast.parse(
-                path.read_text(encoding="utf-8")
-            )
-            for folder in FOLDERS
-            for path in sorted((ROOT / folder).rglob("*.py"))
-        }
-        self._own = {module: _numbers_of(tree) for module, tree in self._trees.items()}
+    def __init__(self, path: Path, shown: str):
+        text = path.read_text(encoding="utf-8")
+        self.path, self.tree = path, ast.parse(text)
+        self._lines = text.splitlines()
+        self.edits: dict[str, tuple[Any, ast.AST]] = {}
+        for node in inside(self.tree):
+            for what, other in mutations(node):
+                place = f"{shown}:{node.lineno}:{node.col_offset}"  # type: ignore[attr-defined]
+                line = self._lines[node.lineno - 1].strip()  # type: ignore[attr-defined]
+                self.edits[f"{place} {what} | {line}"] = node, ast.copy_location(other, node)
 
-    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        """Find a module; those of the folders get a loader that changes them."""
-        if not name.startswith(tuple(folder.replace("/", ".") for folder in FOLDERS)):
-            return None
-        spec = PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.origin is not None:
-            spec.loader = _Loader(name, spec.origin, self)
-        return spec
+    def _compile(self) -> list[CodeType]:
+        return with_parts(compile(ast.fix_missing_locations(self.tree), str(self.path), "exec"))
 
-    def compile(self, module: str, path: str, source: str) -> Any:
-        """Compile a module with its mutants."""
-        constants = {name: f"{module}.{name}" for name in self._own.get(module, ())}
-        tree = ast.parse(source)
-        for node in tree.body:
-            if isinstance(node, ast.ImportFrom):
-                named = [alias for alias in node.names if alias.name in self._own.get(node.module or "", ())]
-                constants |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in named}
-        short = str(Path(path).relative_to(ROOT / "gradcheck_cli"))
-        tree = Schemata(short, source, constants, self.numbers).visit(tree)
-        return compile(ast.fix_missing_locations(tree), path, "exec")
-
-
-class _Loader(SourceFileLoader):
-    def __init__(self, name: str, path: str, hook: Hook) -> None:
-        super().__init__(name, path)
-        self._hook = hook
-
-    def get_code(self, fullname: str) -> Any:
-        """Return the code with its mutants, never from a cache."""
-        return self._hook.compile(fullname, self.path, self.get_data(self.path).decode("utf-8"))
+    @contextmanager
+    def edited(self, label: str) -> Iterator[None]:
+        """Let the functions run with one edit."""
+        node, other = self.edits[label]
+        before = self._compile()
+        self.tree = _Swap(node, other).visit(self.tree)
+        after = self._compile()
+        functions = [one for one in gc.get_objects() if isinstance(one, FunctionType)]
+        own = [one for one in functions if one.__code__.co_filename == str(self.path)]
+        kept = [(one, one.__code__) for one in own]
+        for function, code in kept:
+            if code in before:
+                function.__code__ = after[before.index(code)]
+        try:
+            yield
+        finally:
+            for function, code in kept:
+                function.__code__ = code
+            self.tree = _Swap(other, node).visit(self.tree)
 
 
 def _numbers_of(tree: ast.Module) -> set[str]:
@@ -240,103 +181,132 @@ def _numbers_of(tree: ast.Module) -> set[str]:
     return names
 
 
-class Recorder:
-    """Stands for the number of the mutant that is on, and notes which are asked for."""
+@dataclass(frozen=True)
+class Number:
+    """A number that is changed where it is kept: of a module, in all that import it, or of a dtype."""
 
-    def __init__(self) -> None:
-        self.asked: set[int] = set()
+    places: tuple[tuple[Any, str], ...]
+    factor: float
+    is_exponent: bool = False
 
-    def __eq__(self, other: object) -> bool:
-        self.asked.add(other)  # type: ignore[arg-type]
-        return False
-
-    __hash__ = None  # type: ignore[assignment]
+    @contextmanager
+    def multiplied(self) -> Iterator[None]:
+        """Change it for a while."""
+        before = [getattr(owner, name) for owner, name in self.places]
+        for (owner, name), value in zip(self.places, before, strict=True):
+            object.__setattr__(owner, name, multiply(value, self.factor, is_exponent=self.is_exponent))
+        try:
+            yield
+        finally:
+            for (owner, name), value in zip(self.places, before, strict=True):
+                object.__setattr__(owner, name, value)
 
 
 class Package:
-    """The package with all of its mutants, of which one is on, or none."""
+    """The package, and its mutants, of which one is on, or none."""
 
     def __init__(self) -> None:
-        self._hook = Hook()
-        setattr(builtins, SWITCH, 0)
-        setattr(builtins, MULTIPLY, multiply)
-        sys.meta_path.insert(0, self._hook)
         from gradcheck_cli.checking.judging import ledger
         from gradcheck_cli.numerics import precision
         from gradcheck_cli.running import session  # noqa: F401 (what else judges is imported)
         from tests.support import excused
 
         self._ledger, self._precision, self._excused = ledger, precision, excused
+        paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+        self._sources = [Source(path, str(path.relative_to(ROOT / "gradcheck_cli"))) for path in paths]
+        self._by_label = {label: source for source in self._sources for label in source.edits}
         self._entries = {f"entry {entry.rule.name} left out": entry for entry in ledger.ALLOWANCES}
-        self._fields = {}
-        for its in precision.PRECISIONS:
+        self._numbers: dict[str, Number] = {}
+        self._lines = {
+            label: {(str(source.path), source.edits[label][0].lineno)}
+            for label, source in self._by_label.items()
+        }
+        self._find_numbers()
+        self._find_fields()
+
+    def _find_numbers(self) -> None:
+        """Find the numbers of modules, and on which lines they are used."""
+        modules = {
+            ".".join(source.path.relative_to(ROOT).with_suffix("").parts): source for source in self._sources
+        }
+        own = {module: _numbers_of(source.tree) for module, source in modules.items()}
+        places, used = defaultdict(list), defaultdict(set)
+        for module, source in modules.items():
+            names = {name: (module, name) for name in own[module]}
+            for node in source.tree.body:
+                if isinstance(node, ast.ImportFrom):
+                    known = [one for one in node.names if one.name in own.get(node.module or "", ())]
+                    names |= {one.asname or one.name: (node.module or "", one.name) for one in known}
+            for name, key in names.items():
+                places[key].append((sys.modules[module], name))
+            for node in inside(source.tree):
+                if isinstance(node, ast.Name) and node.id in names:
+                    used[names[node.id]].add((str(source.path), node.lineno))
+        for (module, name), lines in used.items():
+            for factor in FACTORS:
+                label = f"number {module}.{name} x{factor:g}"
+                self._numbers[label], self._lines[label] = Number(tuple(places[module, name]), factor), lines
+
+    def _find_fields(self) -> None:
+        """Find the numbers of dtypes."""
+        for its in self._precision.PRECISIONS:
             for owner in (its, *(getattr(its, part.name) for part in fields(its))):
                 for part in fields(owner) if is_dataclass(owner) else ():
                     value = getattr(owner, part.name)
-                    if (
-                        part.name in FACTS
-                        or isinstance(value, bool | str)
-                        or is_dataclass(value)
-                        or not value
-                    ):
-                        continue
-                    for factor in FACTORS:
-                        self._fields[f"number {its.name} {part.name} x{factor:g}"] = (
-                            owner,
-                            part.name,
-                            factor,
-                        )
+                    is_fact = part.name in FACTS or isinstance(value, bool | str) or is_dataclass(value)
+                    for factor in () if is_fact or not value else FACTORS:
+                        number = Number(((owner, part.name),), factor, part.name in EXPONENTS)
+                        self._numbers[f"number {its.name} {part.name} x{factor:g}"] = number
 
     def labels(self) -> list[str]:
         """Return all mutants."""
-        return sorted([*self._hook.numbers, *self._fields, *self._entries])
+        return sorted([*self._by_label, *self._numbers, *self._entries])
 
     @contextmanager
     def on(self, label: str) -> Iterator[None]:
         """Switch a mutant on."""
-        if label in self._entries:
-            rest = tuple(one for one in self._ledger.ALLOWANCES if one is not self._entries[label])
-            with self._excused.replaced(self._ledger, "ALLOWANCES", rest):
-                yield
-        elif label in self._fields:
-            owner, name, factor = self._fields[label]
-            before = getattr(owner, name)
-            object.__setattr__(owner, name, multiply(before, factor, is_exponent=name in EXPONENTS))
-            try:
-                yield
-            finally:
-                object.__setattr__(owner, name, before)
-        else:
-            setattr(builtins, SWITCH, self._hook.numbers[label])
-            try:
-                yield
-            finally:
-                setattr(builtins, SWITCH, 0)
+        with ExitStack() as stack:
+            if label in self._entries:
+                rest = tuple(one for one in self._ledger.ALLOWANCES if one is not self._entries[label])
+                stack.enter_context(self._excused.replaced(self._ledger, "ALLOWANCES", rest))
+            elif label in self._numbers:
+                stack.enter_context(self._numbers[label].multiplied())
+            else:
+                stack.enter_context(self._by_label[label].edited(label))
+            yield
 
     @contextmanager
     def recorded(self, reached: set[str]) -> Iterator[None]:
-        """Note which mutants are reached."""
-        recorder, read, acting = Recorder(), set(), set()
+        """Note which mutants are reached: their lines run, their number is read, their entry acts."""
+        ran, read, acting = set(), set(), set()
+        paths = {str(source.path) for source in self._sources}
+
+        def trace(frame: Any, event: str, _: Any) -> Any:
+            if frame.f_code.co_filename not in paths:
+                return None
+            if event == "line":
+                ran.add((frame.f_code.co_filename, frame.f_lineno))
+            return trace
 
         def get(record: Any, name: str) -> Any:
             read.add((id(record), name))
             return object.__getattribute__(record, name)
 
-        setattr(builtins, SWITCH, recorder)
         kinds = (self._precision.Precision, self._precision.LadderSteps, self._precision.PieceSteps)
         for kind in kinds:
             kind.__getattribute__ = get
+        sys.settrace(trace)
         try:
             with self._excused.recorded(defaultdict(list), acting):
                 yield
         finally:
-            setattr(builtins, SWITCH, 0)
+            sys.settrace(None)
             for kind in kinds:
                 del kind.__getattribute__
-            reached |= {label for label, number in self._hook.numbers.items() if number in recorder.asked}
-            reached |= {
-                label for label, (owner, name, _) in self._fields.items() if (id(owner), name) in read
-            }
+            reached |= {label for label, lines in self._lines.items() if lines & ran}
+            for label, number in self._numbers.items():
+                ((owner, name), *_) = number.places
+                reached |= {label} if (id(owner), name) in read else set()
             reached |= {label for label, entry in self._entries.items() if entry.rule in acting}
 
 
@@ -376,14 +346,11 @@ class Results:
             file.write(json.dumps(result) + "\n")
 
 
-def record(package: Package, rows: list[Any], results: Results, seconds: float) -> None:
+def record(package: Package, rows: list[Any], results: Results) -> None:
     """Run each row once, and note which mutants it reaches."""
-    ends = time.process_time() + seconds
     for row in rows:
         if row.label in results.rows:
             continue
-        if time.process_time() > ends:
-            return
         reached: set[str] = set()
         began = time.process_time()
         with package.recorded(reached):
@@ -408,12 +375,9 @@ def kill(package: Package, rows: dict[str, Any], results: Results, sample: list[
         for label in result["reached"] if name in rows and not result["fault"] else ():
             reaching[label].append(name)
     kills = Counter(result["by"] for result in results.mutants.values() if result["by"])
-    ends = time.process_time() + options.seconds
     for label in sample:
         if label in results.mutants:
             continue
-        if time.process_time() > ends:
-            return
         began, tried, by, said = time.process_time(), 0, "", ""
         for name in _in_turns(reaching[label], kills, results):
             if by or time.process_time() > began + options.each:
@@ -462,33 +426,6 @@ def needed(results: Results) -> list[str]:
     return sorted({result["by"] for result in results.mutants.values() if result["by"]})
 
 
-def mark(labels: list[str]) -> None:
-    """Name rows in the `marked(...)` of their tables."""
-    for path in sorted((ROOT / "tests" / "rows").glob("*.py")):
-        names = [label.removeprefix(f"{path.stem}-") for label in labels if label.startswith(f"{path.stem}-")]
-        if names:
-            source = path.read_text(encoding="utf-8")
-            path.write_text(with_marks(source, names), encoding="utf-8")
-
-
-def with_marks(source: str, names: list[str]) -> str:
-    """Return a table's text in which these rows are marked, too; `ruff format` breaks its lines."""
-    (call,) = [
-        node.value
-        for node in ast.parse(source).body
-        if isinstance(node, ast.Assign)
-        and isinstance(node.value, ast.Call)
-        and ast.unparse(node.targets[0]) == "ROWS"
-    ]
-    there = [part.value for part in call.args if isinstance(part, ast.Constant)]
-    new = "".join(f", {json.dumps(name, ensure_ascii=False)}" for name in names if name not in there)
-    lines = source.encode().splitlines(keepends=True)
-    last = call.args[-1]
-    end = sum(map(len, lines[: (last.end_lineno or 1) - 1])) + (last.end_col_offset or 0)
-    whole = b"".join(lines)
-    return (whole[:end] + new.encode() + whole[end:]).decode()
-
-
 def main() -> int:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(
@@ -502,18 +439,14 @@ def main() -> int:
         "--rows-beside", type=int, default=0, metavar="N", help="so many rows left to main, too"
     )
     parser.add_argument("--on-change", action="store_true", help="only rows that run on each change")
-    parser.add_argument("--seconds", type=float, default=1e9, help="processor time to look for killers")
-    parser.add_argument("--each", type=float, default=20.0, help="of which for one mutant")
+    parser.add_argument("--each", type=float, default=20.0, help="seconds of processor time for one mutant")
     parser.add_argument("--report", action="store_true", help="print what was found")
-    parser.add_argument("--mark", action="store_true", help="name the rows that are needed in their tables")
     options = parser.parse_args()
     package, results = Package(), Results(options.file)
     from tests.support.excused import without_blame
     from tests.support.rows import selected
 
-    if options.mark:
-        mark(needed(results))
-    if options.report or options.mark:
+    if options.report:
         for line in report(results, package.labels()):
             print(line)
         print("\n".join(needed(results)))
@@ -527,7 +460,7 @@ def main() -> int:
     labels = package.labels()
     sample = draw.sample(labels, min(options.mutants or len(labels), len(labels)))
     with without_blame():
-        record(package, chosen, results, 1e9)
+        record(package, chosen, results)
         kill(package, {row.label: row for row in chosen}, results, sample, options)
     return 0
 
