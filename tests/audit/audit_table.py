@@ -107,11 +107,10 @@ def _statuses(report):
     return [(str(status).replace("_", " "), report.summary[str(status)]) for status in Status]
 
 
-def put(text, content):
-    """Return a document with the table between its marks."""
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n{content}\n{END}{after}"
+def between(text, begin, end, content):
+    """Return a document with a content between its marks."""
+    before, rest = text.split(begin)
+    return f"{before}{begin}\n{content}\n{end}{rest.split(end)[1]}"
 
 
 def main(arguments=None):
@@ -124,7 +123,7 @@ def main(arguments=None):
     if not options.write:
         sys.stdout.write(content + "\n")
         return
-    PAGE.write_text(put(PAGE.read_text(), content))
+    PAGE.write_text(between(PAGE.read_text(), BEGIN, END, content))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.audit.audit_table import between
 from tests.audit.reports import REQUESTS, Request
 
 if TYPE_CHECKING:
@@ -236,13 +237,11 @@ def written() -> dict[Path, str]:
     lists[UPSTREAM] = ("<!-- {} -->", reports())
     for family in {cause.family for cause in causes()}:
         lists[FINDINGS / f"{family}.md"] = ("<!-- {} -->", members(family))
-    return {path: _between_marks(path, *content) for path, content in lists.items()}
-
-
-def _between_marks(path: Path, mark: str, text: str) -> str:
-    begin, end = mark.format("causes: begin"), mark.format("causes: end")
-    before, rest = path.read_text(encoding="utf-8").split(begin)
-    return f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}"
+    marks = ("causes: begin", "causes: end")
+    return {
+        path: between(path.read_text(encoding="utf-8"), *map(mark.format, marks), text)
+        for path, (mark, text) in lists.items()
+    }
 
 
 if __name__ == "__main__":

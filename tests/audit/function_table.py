@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gradcheck_cli.spec.load import load
 from tests.audit import test_functions, test_keras
-from tests.audit.audit_table import PAGE, ROOT
+from tests.audit.audit_table import PAGE, ROOT, between
 
 BEGIN, END = "<!-- functions: begin -->", "<!-- functions: end -->"
 WORDS = ("covered", "excepted", "missing")
@@ -94,8 +94,7 @@ def _row(name, family):
 
 def written(page):
     """Return a page with the table between its marks."""
-    before, rest = page.split(BEGIN)
-    return f"{before}{BEGIN}\n{table()}\n{END}{rest.split(END)[1]}"
+    return between(page, BEGIN, END, table())
 
 
 if __name__ == "__main__":

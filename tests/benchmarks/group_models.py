@@ -2,8 +2,7 @@
 
 An error of 1 % to 100 % of one element of a weight's gradient, one at a time, comes from a custom gradient
 in the middle of the model. It is found when the weight's pair is a mismatch, and located when the element
-that the report names is the wrong one. PyTorch's gradcheck gets the same models, weights and errors, in
-float64: its fast mode all of the errors, its slow mode every tenth.
+that the report names is the wrong one.
 """
 
 from __future__ import annotations
@@ -16,10 +15,8 @@ from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import start_tensorflow, user_code
 from gradcheck_cli.spec.load import load_mapping
-from gradcheck_cli.spec.values import draw_values
-from tests.benchmarks.measuring import seconds_of, shown_seconds, table
-from tests.benchmarks.planted_models import MISTAKES, MODELS, draw_weights, spec_of
-from tests.benchmarks.rival_process import RivalProcess
+from tests.benchmarks.measuring import table
+from tests.benchmarks.planted_models import MISTAKES, MODELS, spec_of
 
 BOUNDS = (0.01, 0.1, 1.0)
 
@@ -50,33 +47,6 @@ def run(options):
     yield table(header, rows)
     yield "\n"
     yield table(["mistake", "model", "found in"], [[mistake, *look_for(mistake)] for mistake in MISTAKES])
-    yield "\n"
-    with RivalProcess("torch") as torch:
-        if torch.installed:
-            yield _beside(torch, options.plants)
-        else:
-            yield "PyTorch isn't installed."
-
-
-def _beside(torch, plants):
-    """Return what PyTorch's modes find of the same errors, and what a verdict on the right model takes."""
-    rows = []
-    for name in MODELS:
-        case = load_mapping(spec_of(name))[0]
-        x, labels = (draw_values.draw(case, tensor, 0) for tensor in case.tensors)
-        torch.load(f"model {name}", [x, *draw_weights(name).values(), labels])
-        row = [name, shown_seconds(seconds_of(lambda name=name: check(spec_of(name))))]
-        for mode, share in (("slow", 10), ("fast", 1)):
-            seconds, passed = torch.check(f"model {name}", mode)
-            errors = list(draw_errors(name, plants))[::share]
-            found = sum(
-                not torch.check(f"model {name}", mode, {"element": list(place), "size": size})[1]
-                for place, size in errors
-            )
-            row += [shown_seconds(seconds) + ("" if passed else ", fails"), f"{found} of {len(errors)}"]
-        rows.append(row)
-    header = ["model", "gradcheck", "PyTorch slow", "it finds", "PyTorch fast", "it finds"]
-    return table(header, rows)
 
 
 def draw_errors(name, count):

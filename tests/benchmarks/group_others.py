@@ -2,7 +2,7 @@
 
 All get the same values, one point, and one thread. Each library is warm: its first check of a function
 isn't counted. PyTorch's slow mode compares whole Jacobians, as the verdict does; its fast mode and JAX's
-check_grads (reverse mode, first order) one random projection, which misses what `models` shows.
+check_grads (reverse mode, first order) one random projection.
 """
 
 from __future__ import annotations

@@ -50,14 +50,11 @@ WEIGHTS = {
 }
 
 
-def draw_weights(name):
-    """Return a model's weights, as arrays by name; the same each time."""
-    generator = tf.random.Generator.from_seed(1 + list(WEIGHTS).index(name))
-    return {weight: generator.normal(shape, stddev=0.3).numpy() for weight, shape in WEIGHTS[name].items()}
-
-
 def _variables(name):
-    return {weight: tf.Variable(value, name=weight) for weight, value in draw_weights(name).items()}
+    """Return a model's weights by name; the same each time."""
+    generator = tf.random.Generator.from_seed(1 + list(WEIGHTS).index(name))
+    drawn = {weight: generator.normal(shape, stddev=0.3) for weight, shape in WEIGHTS[name].items()}
+    return {weight: tf.Variable(value, name=weight) for weight, value in drawn.items()}
 
 
 def mlp(place=None, size=0.0, mistake=""):

@@ -1,7 +1,7 @@
 """The other libraries' checkers, in a process of their own: reads a request a line, answers in a line.
 
 `python rival_functions.py torch` or `jax`. A request is JSON: `{"load": "values.npz"}`, or
-`{"function": "matmul", "mode": "slow"}`, which may name a `plant`. The answer has the seconds that the check
+`{"function": "matmul", "mode": "slow"}`. The answer has the seconds that the check
 took, and what it said.
 """
 
@@ -17,7 +17,6 @@ from importlib import import_module
 import numpy as np
 
 from gradcheck_cli.running.limits import default_memory
-from tests.benchmarks.rival_models import bound, torch_models
 
 
 class Torch:
@@ -44,7 +43,6 @@ class Torch:
             "cholesky": lambda x: torch.linalg.cholesky((x + x.T) / 2),
             "lstm": self._lstm,
         }
-        self.models = torch_models()
 
     def _lstm(self, x, h, c, w, u, b):  # noqa: PLR0913, PLR0917 (an op's inputs are its arguments)
         torch = self.torch
@@ -52,9 +50,7 @@ class Torch:
         new_c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         return torch.sigmoid(o) * torch.tanh(new_c), new_c
 
-    def prepare(self, name, values, plant):
-        if name.startswith("model "):
-            return bound(self.models, self.torch, name.removeprefix("model "), values, plant)
+    def prepare(self, name, values):
         return self.functions[name], [self.torch.tensor(value, requires_grad=True) for value in values]
 
     def check(self, function, inputs, mode):
@@ -94,8 +90,7 @@ class Jax:
             "lstm": lstm,
         }
 
-    def prepare(self, name, values, plant):
-        del plant  # planted for PyTorch alone
+    def prepare(self, name, values):
         return self.functions[name], tuple(self.jnp.asarray(value) for value in values)
 
     def check(self, function, inputs, mode):
@@ -126,7 +121,7 @@ def main():
         else:
             name = request["function"]
             inputs = [values[key] for key in values if key.split("/")[0] == name]
-            function, tensors = rival.prepare(name, inputs, request.get("plant"))
+            function, tensors = rival.prepare(name, inputs)
             began = time.perf_counter()
             passed = rival.check(function, tensors, request.get("mode"))
             answer = {"seconds": time.perf_counter() - began, "passed": bool(passed)}

@@ -52,9 +52,9 @@ class RivalProcess:
             file.flush()
             self._ask({"load": file.name})
 
-    def check(self, name, mode="", plant=None):
+    def check(self, name, mode=""):
         """Return the seconds that a check takes, and whether it passed."""
-        answer = self._ask({"function": name, "mode": mode, "plant": plant})
+        answer = self._ask({"function": name, "mode": mode})
         return answer["seconds"], answer["passed"]
 
     def _ask(self, request):
