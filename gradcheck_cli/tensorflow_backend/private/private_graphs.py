@@ -1,6 +1,6 @@
 """All reliance on TensorFlow's private parts for graphs, so that a new TensorFlow breaks only this.
 
-`tests/tensorflow_backend/test_private.py` and `test_twin.py` test each of them.
+Rows, and `tests/tensorflow_backend/test_twin.py`, say what users see of each of them.
 """
 
 from __future__ import annotations
