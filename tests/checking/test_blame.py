@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from gradcheck_cli.checking.judging.op_alone import check_alone
 from gradcheck_cli.checking.ops.operation import Opening, OpOnPath, OpPlace
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.features.blame import path_blame as blaming
@@ -215,3 +216,9 @@ def test_a_stated_tolerance_is_each_ops_as_well():
     slight = exponential(1 + 1e-7)
     assert find_blame(Chain([sine(), slight])).status is Status.PASSED
     assert [op.place.name for op in find_blame(Chain([sine(), slight], rtol=1e-9)).named] == ["exp_1"]
+
+
+def test_an_op_that_draws_can_not_be_told():
+    op = Numpy(np.sin, lambda u, x: np.cos(x) * u, {"x": START}, facts={"random_types": ("RandomUniform",)})
+    found = check_alone(op.open(Opening()))
+    assert (found.status, found.reason) == (Status.INCONCLUSIVE, "it draws anew at each call (RandomUniform)")

@@ -64,13 +64,6 @@ def test_a_module_switches_again_what_an_import_switched_for_another_case(folder
     assert asked(folder, "rel_new:f") == NEW
 
 
-@pytest.mark.parametrize("first", ["rel_package.low:f", "rel_package.top:f"])
-def test_relative_imports_are_followed(folder, first):
-    assert asked(folder, first) == (False, {"tensor_equality"})
-    assert asked(folder, "rel_package.top:f") == (False, {"tensor_equality"})
-    assert asked(folder, "rel_package.low:f") == (False, {"tensor_equality"})
-
-
 def test_a_module_that_raises_leaves_nothing_switched(folder):
     with pytest.raises(Exception, match="on import"):
         asked(folder, "rel_raises:f")

@@ -34,45 +34,7 @@ def twin_and_values(function, *arrays, dtype=tf.float32):
     return kept, found, [one.numpy() for one in own]
 
 
-def loop(x):
-    return tf.while_loop(lambda i, _: i < 3, lambda i, a: (i + 1, tf.sin(a) * 2.0), [0, x])[1]
-
-
-def branch(x):
-    return tf.cond(tf.reduce_sum(x) > 0, lambda: tf.sin(x), lambda: x * 2.0)
-
-
-def gradient_of(function):
-    def both(x):
-        y = function(x)
-        return y, tf.gradients(y, [x])[0]
-
-    return both
-
-
-FUNCTIONS = {
-    "ops": lambda x: tf.tanh(x) @ tf.transpose(x) + 0.1,
-    "a loop": loop,
-    "a loop's gradient": gradient_of(loop),
-    "a branch's gradient": gradient_of(branch),
-    "a tf.function's gradient": gradient_of(tf.function(lambda x: tf.exp(x) * 0.3)),
-    "a scan's gradient": gradient_of(lambda x: tf.scan(lambda a, b: tf.sin(a + b), x)),
-    "TensorArrays": gradient_of(lambda x: tf.map_fn(lambda row: tf.nn.softmax(row) * 0.7, x)),
-    "a constant array": lambda x: x * tf.constant([0.1, 0.2, 0.3]),
-    "several dtypes": lambda x: tf.cast(tf.cast(x, tf.float16) * 2, tf.float32) + x,
-    "a number's bits": lambda x: x * tf.cast(tf.bitcast(tf.ones(3), tf.int32) > 0, tf.float32),
-    "stateless draws": lambda x: x + tf.random.stateless_uniform([3], seed=[1, 2]),
-}
 X = np.array([[0.3, -0.8, 1.1], [0.7, 0.2, -1.3], [0.9, 0.4, 0.6]])
-
-
-@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
-def test_a_twin_computes_the_same_in_float64(function):
-    _, wide, own = twin_and_values(function, X)
-    for value, narrow in zip(wide, own, strict=True):
-        assert value.dtype == np.float64
-        error = 5e-3 if function is FUNCTIONS["several dtypes"] else 2e-6
-        np.testing.assert_allclose(value, narrow, rtol=error, atol=error)
 
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
