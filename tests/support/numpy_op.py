@@ -56,34 +56,13 @@ class NumpyFacts(OpFacts):
     point: tuple = ()
     base_values: tuple = ()
     low_precision: tuple = ()
-    quantisers: tuple = ()
-    vjp_low_precision: tuple = ()
-    not_float64: str = ""
     random_types: tuple = ()
-    frozen: dict = NOTHING
-    unreachable: tuple = ()
-    held_places: tuple = ()
     stops: dict = NOTHING  # (output, input) -> key -> place
-    shut: tuple = ()
-    modified_inputs: tuple = ()
     gradient_variables: tuple = ()
-    missed_by_override: tuple = ()
-    own_draws: tuple = ()
     dtype_faults: dict = NOTHING
-    linked: tuple = ()
-    numpy_between: tuple = ()
-
-    def leads_to(self, output, input_index):
-        return (output, input_index) in self.linked
 
     def stops_between(self, output, input_index):
         return self.stops.get((output, input_index), {})
-
-    def closed(self, output, input_index):
-        return [name for name, pair in self.shut if pair == (output, input_index)]
-
-    def passes_numpy(self, output, input_index):
-        return (output, input_index) in self.numpy_between
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +75,7 @@ class NumpyOperation(OpenedOperation):
 def operation_of(forward, gradients, inputs, point, names, **said):
     """Return a function as an op; `said` is what a test says of it."""
     runs = NumpyRuns(forward, gradients, inputs, point, names, said.pop("joint", None))
-    held, exact, own = said.pop("held", None), said.pop("exact", None), dict(said)
+    held, own = said.pop("held", None), dict(said)
 
     def hold(stops):
         return operation_of(held(stops), gradients, inputs, point, names, **own)
@@ -111,7 +90,7 @@ def operation_of(forward, gradients, inputs, point, names, **said):
             base_values=runs.base_values,
             **said,
         ),
-        forms=OpForms(*([hold] if held else []), at_unrounded_point=lambda: exact),
+        forms=OpForms(*([hold] if held else [])),
         evaluate=runs.evaluate,
         vjp=runs.vjp,
         joint_vjp=runs.joint_vjp,
@@ -220,7 +199,6 @@ class Numpy:
     points: object
     dtypes: dict = field(default_factory=dict)
     outputs: tuple = ("y",)
-    passed_through: tuple = ()
     reference: object = None
     facts: dict = field(default_factory=dict)
     opened: list = field(default_factory=list)
@@ -245,9 +223,7 @@ class Numpy:
         own = {name: self._dtype(name) for name in point}
         seen = {name: IN_FLOAT64.get(dtype, dtype) if wide else dtype for name, dtype in own.items()}
         inputs = tuple(
-            TensorInfo(
-                name, seen[name], value.shape, value.dtype.kind in "fc" and name not in self.passed_through
-            )
+            TensorInfo(name, seen[name], value.shape, value.dtype.kind in "fc")
             for name, value in point.items()
         )
         low = tuple(sorted({dtype for dtype in seen.values() if dtype in IN_FLOAT64}))
@@ -300,7 +276,6 @@ class Numpy:
                         name,
                         self._dtype(name),
                         value.shape,
-                        differentiate=name not in self.passed_through,
                         domain=(domains or {}).get(name, (-np.inf, np.inf)),
                     ),
                 ),
