@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from gradcheck_cli.numerics import FLOAT64
 from gradcheck_cli.numerics.joint_slopes import (
@@ -50,67 +49,8 @@ def largest(points):
     return points.max(axis=1, keepdims=True)
 
 
-def ordered(points):
-    return np.sort(points, axis=1)
-
-
 def size(points):
     return np.linalg.norm(points, axis=1, keepdims=True)
-
-
-def distance(points):
-    return np.abs(points[:, :1] - points[:, 1:])
-
-
-def saddle(points):
-    """A difference of maxima, neither convex nor concave."""
-    return np.maximum(points[:, :1], points[:, 1:2]) - np.maximum(points[:, 2:3], np.sin(points[:, 3:4]))
-
-
-def median(points):
-    return np.median(points, axis=1)[:, None]
-
-
-RIGHT = {
-    "maximum, shared": (largest, np.ones(5), np.full(5, 0.2)),
-    "maximum, first": (largest, np.ones(5), np.eye(5)[0]),
-    "sorted": (ordered, np.zeros(6), np.eye(6)),
-    "sorted, in reverse": (ordered, np.zeros(6), np.eye(6)[::-1]),
-    "sorted, shared": (ordered, np.zeros(4), np.full((4, 4), 0.25)),
-    "sorted, many": (ordered, np.full(12, 0.3), np.eye(12)),
-    "norm, zero": (size, np.zeros(3), np.zeros(3)),
-    "norm, on the edge": (size, np.zeros(3), [0.6, 0, -0.8]),
-    "norm, inside": (size, np.zeros(3), [0.3, 0.3, 0.3]),
-    "distance": (distance, [0.4, 0.4], [0.3, -0.3]),
-    "saddle": (saddle, np.zeros(4), [0.5, 0.5, -0.2, -0.8]),
-    "median": (median, np.zeros(5), [0, 0, 1, 0, 0]),
-    "median, shared": (median, np.zeros(5), np.full(5, 0.2)),
-}
-WRONG = {
-    "maximum, full": (largest, np.ones(5), np.ones(5)),
-    "maximum, none": (largest, np.ones(5), np.zeros(5)),
-    "maximum, a hundredth less": (largest, np.ones(5), np.full(5, 0.198)),
-    "maximum, a part in ten thousand": (largest, np.ones(5), np.full(5, 0.20002)),
-    "sorted, full": (ordered, np.zeros(6), np.ones((6, 6))),
-    "sorted, none": (ordered, np.zeros(6), np.zeros((6, 6))),
-    "norm, ones": (size, np.zeros(3), np.ones(3)),
-    "norm, one too long": (size, np.zeros(3), [0.7, 0, -0.8]),
-    "distance, one sign": (distance, [0.4, 0.4], [1, 1]),
-    "distance, once": (distance, [0.4, 0.4], [1, 0]),
-    "saddle": (saddle, np.zeros(4), [0.5, 0.6, -0.2, -0.8]),
-    "median": (median, np.zeros(5), np.zeros(5)),
-}
-
-
-@pytest.mark.parametrize("name", RIGHT)
-def test_shares_of_the_pieces_are_inside(name):
-    assert places(*RIGHT[name]) == {"INSIDE"}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_what_no_piece_shares_in_is_outside(name):
-    assert "INSIDE" not in places(*WRONG[name])
-    assert "OUTSIDE" in places(*WRONG[name])
 
 
 def test_of_a_smooth_function_nothing_is_said():

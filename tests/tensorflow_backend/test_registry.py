@@ -1,68 +1,17 @@
 from __future__ import annotations
 
-import functools
 import sys
 from importlib.metadata import version
 from types import ModuleType
 
 import pytest
-import tensorflow as tf
 
 from gradcheck_cli.errors import UsageError
 from gradcheck_cli.features.coverage.registry_entries import read_gradients
-from gradcheck_cli.tensorflow_backend.private.private_gradients import custom_gradient_under
 from gradcheck_cli.tensorflow_backend.private.private_graphs import op_types
-
-
-@tf.custom_gradient
-def custom(x):
-    return x, lambda upstream: upstream
-
-
-def plain(x):
-    return x
-
-
-class Holder:
-    @tf.custom_gradient
-    def method(self, x):
-        return x, lambda upstream: upstream
-
-    @staticmethod
-    @tf.custom_gradient
-    def static(x):
-        return x, lambda upstream: upstream
-
-
-@functools.wraps(custom)
-def wrapped(x):
-    return custom(x)
-
 
 CIRCLE = ModuleType("circle")
 CIRCLE.__wrapped__ = CIRCLE
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (custom, True),
-        (tf.function(custom), True),
-        (tf.custom_gradient(tf.function(plain)), True),
-        (wrapped, True),
-        (tf.recompute_grad(plain), True),
-        (Holder.method, True),
-        (Holder.static, True),
-        (plain, False),
-        (tf.function(plain), False),
-        (tf.custom_gradient, False),
-        (Holder, False),
-        (CIRCLE, False),
-        (None, False),
-    ],
-)
-def test_custom_gradients_are_known(value, expected):
-    assert (custom_gradient_under(value) is not None) is expected
 
 
 def test_an_entry_of_each_status():
