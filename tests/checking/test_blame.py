@@ -218,6 +218,22 @@ def test_a_stated_tolerance_is_each_ops_as_well():
     assert [op.place.name for op in find_blame(Chain([sine(), slight], rtol=1e-9)).named] == ["exp_1"]
 
 
+WRONG = {
+    "none": (lambda u, x: None, "its gradient for x is None, but y moves with it"),
+    "nan": (lambda u, x: np.nan * x * u, "it is nan, differences give"),
+    "ignoring": (lambda u, x: np.cos(x), "differences give"),
+    "squaring": (lambda u, x: np.cos(x) * u**2, "isn't linear in the upstream"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_said_of_an_op_alone(name):
+    gradient, wording = WRONG[name]
+    found = check_alone(Numpy(np.sin, gradient, {"x": START}).open(Opening()))
+    assert (found.status, found.reason) == (Status.MISMATCHED, "")
+    assert wording in found.evidence
+
+
 def test_an_op_that_draws_can_not_be_told():
     op = Numpy(np.sin, lambda u, x: np.cos(x) * u, {"x": START}, facts={"random_types": ("RandomUniform",)})
     found = check_alone(op.open(Opening()))

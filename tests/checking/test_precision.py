@@ -40,6 +40,16 @@ def test_a_right_formula_that_loses_digits_passes_with_a_warning():
     assert warning.endswith(f"in float64 {1 / (1 + np.exp(12.0)):.6e}.")
 
 
+@pytest.mark.parametrize("factor", [2.0, -1.0, np.nan])
+@pytest.mark.parametrize("off", [(), ("precision",)])
+def test_a_declared_dtype_that_is_wrong_outright_is_a_mismatch(factor, off):
+    def gradient(u, x):
+        return np.asarray((factor if x.dtype == np.float32 else 1) * (1 - np.tanh(x) ** 2) * u, x.dtype)
+
+    pair = only(check(tanh(gradient, points={"x": [0.5, -1.0]}, dtypes={"x": "float32"}), checks_off=off))
+    assert (pair.status, pair.judged_by.reference_dtype) == (Status.MISMATCHED, "float32")
+
+
 def test_the_precision_check_can_be_turned_off():
     assert check(softplus(losing_digits), checks_off=("precision",)).warnings == ()
 
