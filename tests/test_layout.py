@@ -34,6 +34,7 @@ OF_OTHERS = {
 FILES_OF_OTHERS = {"test_left_out.py", "test_path.py", "walk.py", "test_check_function.py"}
 # Where tests know a private name, and why nothing public would do.
 KNOWS_PRIVATE_NAMES = {
+    "test_batching.py": "which of three ways a batch goes changes no value",
     "test_blame.py": "an op that evaluates to nothing finite, in the middle of a path",
     "test_changed.py": "a limit of 10 files, not of thousands",
     "test_chosen_points.py": "a judge that may evaluate next to nothing",
