@@ -28,11 +28,14 @@ def test_a_random_forward_names_its_ops_and_the_remedy():
     )
 
 
-def test_a_forward_that_writes_to_its_inputs_names_them():
+def test_code_that_writes_to_its_arrays_names_them():
     assert report_modified(()).status is Status.PASSED
-    found = report_modified(("x", "w"))
+    found = report_modified(("forward writes to its input x", "gradient writes to its upstream"))
     assert (found.name, found.status) == ("inputs_unmodified", Status.MISMATCHED)
-    assert found.message == "the NumPy forward writes to its input x, w; work on a copy (np.array(x))."
+    assert found.message == (
+        "the NumPy forward writes to its input x; the NumPy gradient writes to its upstream; work on a copy "
+        "(np.array)."
+    )
 
 
 def test_another_order_of_sums_agrees():

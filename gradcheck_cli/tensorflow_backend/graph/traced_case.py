@@ -533,7 +533,8 @@ class TracedCase(OpenedCase):
     def bound(self) -> Bound:
         """Bind forward and gradient, for a trace with a gradient."""
         shapes = [output.shape for output in self.outputs]
-        return self.state.bind(self.binder(output_shapes=shapes, shape_of=self.trace_mode.shape))
+        known = {"output_shapes": shapes, "shape_of": self.trace_mode.shape}
+        return self.state.bind(self.binder(modified=self.modified, **known))
 
     def draws(self, held: Held) -> list[Array]:
         """Return the case's random draws at this point, to use in another trace.
