@@ -403,7 +403,7 @@ def test_a_numpy_forward_that_writes_to_its_input_is_found(run):
     result = run(forward=forward, gradient=lambda _, u: 2 * u, binding="py_func", outputs=OUTPUT, **INPUT)
     (found,) = [check for check in result.checks if check.name == "inputs_unmodified"]
     assert (result.status, found.status) == (Status.MISMATCHED, Status.MISMATCHED)
-    assert found.message == "the NumPy forward writes to its input x; work on a copy (np.array)."
+    assert found.message == "the NumPy forward writes to x; work on a copy (np.array)."
     # It got a copy each time: the pair is as it would be without the fault.
     assert [pair.status for pair in result.pairs] == [Status.PASSED]
 
@@ -418,12 +418,12 @@ def _overwrite_x(u, x):
     return u * x
 
 
-@pytest.mark.parametrize(("gradient", "what"), [(_scale_upstream, "upstream"), (_overwrite_x, "input x")])
+@pytest.mark.parametrize(("gradient", "what"), [(_scale_upstream, "its upstream"), (_overwrite_x, "x")])
 def test_a_numpy_gradient_that_writes_to_its_arrays_is_found(run, gradient, what):
     result = run(forward=np.sin, gradient={"numpy": gradient}, binding="py_func", outputs=OUTPUT, **INPUT)
     (found,) = [check for check in result.checks if check.name == "inputs_unmodified"]
     assert (result.status, found.status) == (Status.MISMATCHED, Status.MISMATCHED)
-    assert found.message == f"the NumPy gradient writes to its {what}; work on a copy (np.array)."
+    assert found.message == f"the NumPy gradient writes to {what}; work on a copy (np.array)."
     assert [pair.status for pair in result.pairs] == [Status.PASSED]
 
 

@@ -105,13 +105,8 @@ def check_inputs_unmodified(view: PointView) -> list[CheckResult]:
     modified = view.op.facts.modified_inputs
     if not BINDINGS[view.case.code.binding].is_numpy and not modified:
         return []
-    return [report_modified(modified)]
-
-
-def report_modified(modified: Sequence[str]) -> CheckResult:
-    """Report which code writes to which of its arrays."""
     message = "".join(f"the NumPy {what}; " for what in modified)
-    return report("inputs_unmodified", message and f"{message}work on a copy (np.array).")
+    return [report("inputs_unmodified", message and f"{message}work on a copy (np.array).")]
 
 
 def check_reference_forward(view: PointView) -> list[CheckResult]:

@@ -517,7 +517,7 @@ def _excuse(pulled: OutputVjp, input_index: int, flow: Flow, fault: Deviation, g
     is_small = flow.size <= pulled.upstreams.size / 2
     if is_small and flow.factor is not None:  # the largest error, not the first
         error = max(error, largest_finite(gradient - flow.factor * pulled.first[input_index]))
-    size = pulled.largest(input_index) if is_small else abs(fault.expected)
+    size = largest_finite(pulled.first[input_index]) if is_small else abs(fault.expected)
     if (is_small or flow.factor is not None) and error <= pulled.own_share * size:
         return _IF_SMALL
     return ""

@@ -251,9 +251,9 @@ class Binder:
         run_numpy = hooks.behaviour().wrap_numpy(function)
 
         def body(*arrays: np.ndarray[Any, Any]) -> Any:
-            names = [f"forward writes to its input {tensor.name}" for tensor in case.tensors]
-            call = partial(call_with, run_numpy, function, case)
-            return flat_arrays(case, _call_with_copies(call, arrays, names, self.modified))
+            names = [f"forward writes to {tensor.name}" for tensor in case.tensors]
+            run = partial(call_with, run_numpy, function, case)
+            return flat_arrays(case, _call_with_copies(run, names, self.modified, arrays))
 
         def call(*tensors: Any) -> list[Any]:
             results = list(tf.compat.v1.py_func(body, list(tensors), declared, stateful=True))
@@ -352,21 +352,15 @@ def _implicit_sample(
 
 
 def _call_with_copies(
-    call: Callable[[list[Any]], Any], arrays: Sequence[Any], names: Sequence[str], modified: list[str]
+    call: Callable[..., Any], names: Sequence[str], modified: list[str], arrays: Sequence[Any]
 ) -> Any:
-    """Call NumPy code with copies, and record which it writes to: arrays may be TensorFlow's own memory."""
+    """Call NumPy code with copies, and note which it writes to: arrays may be TensorFlow's own memory."""
     copies = [np.array(array) for array in arrays]
     result = call(copies)
-    written = (not _are_equal(array, copy) for array, copy in zip(arrays, copies, strict=True))
-    modified += [name for name in itertools.compress(names, written) if name not in modified]
+    for name, array, copy in zip(names, arrays, copies, strict=True):
+        if array.tobytes() != copy.tobytes() and name not in modified:
+            modified.append(name)
     return result
-
-
-def _are_equal(values: Any, other_values: Any) -> bool:
-    """Whether two arrays hold the same values, NaN like NaN."""
-    if values.dtype.kind in "fcV":
-        return bool(((values == other_values) | ((values != values) & (other_values != other_values))).all())  # noqa: PLR0124 (NaN)
-    return bool((values == other_values).all())
 
 
 # The user's gradient function.
@@ -513,13 +507,9 @@ def from_numpy(
             np.ones(shape, tensor.dtype.as_numpy_dtype)
             for shape, tensor in zip(output_shapes, all_upstreams, strict=True)
         ]
-        words = ["upstream"] * len(ones) + [f"input {name}" for name in names]
-        words = [f"gradient writes to its {word}" for word in words]
-
-        def call(*arrays: Any) -> list[Any]:
-            return as_list(_call_with_copies(lambda copies: function(*copies), arrays, words, modified))
-
-        first_gradients = call(*ones, *inputs)
+        places = [f"gradient writes to {place}" for place in (*["its upstream"] * len(ones), *names)]
+        call = partial(_call_with_copies, lambda copies: as_list(function(*copies)), places, modified)
+        first_gradients = call([*ones, *inputs])
         _require_count("NumPy gradient", "array", first_gradients, names)
         indices = [input_index for input_index, value in enumerate(first_gradients) if value is not None]
         indices = _check_dtypes(first_gradients, indices, op, names)
@@ -527,7 +517,7 @@ def from_numpy(
             return [None] * len(names)
 
         def body(*arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
-            values = call(*arrays)
+            values = call(arrays)
             return [np.asarray(values[input_index]) for input_index in indices]
 
         tensors = tf.compat.v1.py_func(
