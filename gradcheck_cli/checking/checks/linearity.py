@@ -228,7 +228,7 @@ def find_absorbed(pulled: OutputVjp) -> str:
         ends[:, element] += (step, -step)
         above, below = function_between(formula, [input_index], [output])(ends)
         slopes = np.nan_to_num((above - below) / (2 * step), posinf=0.0, neginf=0.0)
-        share = np.abs(slopes) / max(float(np.max(np.abs(slopes))), np.finfo(float).tiny)
+        share = np.abs(slopes) / max(largest_finite(slopes), np.finfo(float).tiny)
         terms = np.flatnonzero(share > OWN_ORDER)  # smaller ones would need large upstreams
         if len(terms) < MANY:
             continue
