@@ -214,7 +214,7 @@ class Upstreams:
         for size in sizes if self.shift == 1.0 else SIZES[1:-1]:
             yield Flow(f"a random upstream of size {size * self.size:.1e}", size * self.base, size)
         # As large as the sum of a batch, and of the other sign: what clips to one side only shows there.
-        yield Flow("a large random upstream's negative", -SIZES[3] * self.base, -SIZES[3])
+        yield Flow("the negative of a large random upstream", -SIZES[3] * self.base, -SIZES[3])
         ones = np.full(self._rows, self.shift)
         if self.op.outputs[self.output].is_complex:
             ones[self.op.outputs[self.output].size :] = 0.0

@@ -61,7 +61,8 @@ def _rounding(op: GraphOperation) -> list[Any]:
     """Return how far rounding inside the forward moves each output: far where terms cancel."""
     unit = max(precision_of(name).unit_roundoff for name in op.facts.low_precision)
     sizes = [op.rounded_sizes(index) for index, info in enumerate(op.inputs) if info.is_differentiable]
-    return [FACTOR * unit * sum(of_output) for of_output in zip(*sizes, strict=True)]
+    lost = [FACTOR * unit * sum(of_output) for of_output in zip(*sizes, strict=True)]
+    return lost or [0.0] * len(op.outputs)
 
 
 def agree(op: Any, wide: Any, rounding: Iterable[Any] = itertools.repeat(0.0)) -> bool:
