@@ -117,7 +117,7 @@ CHECKS = {
         is_on=False,
     ),
     "custom_gradient": CheckEntry("Each custom gradient that the forward calls is run.", is_of_vjp=False),
-    "inputs_unmodified": CheckEntry("A NumPy forward doesn't write to its inputs.", is_of_vjp=False),
+    "inputs_unmodified": CheckEntry("NumPy code doesn't write to its arrays.", is_of_vjp=False),
     "linearity": CheckEntry("The vjp is linear in the upstream."),
     "modes": CheckEntry("Every mode gives the same gradient.", is_of_vjp=False),
     "override": CheckEntry("An override reaches every op of its type."),

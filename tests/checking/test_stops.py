@@ -50,7 +50,7 @@ def test_those_that_only_work_together_are_all_named():
 
     pair = pair_of(swish(held, {**ONE, "too": "ops.py:13"}, hold=with_held))
     assert pair.message.startswith("stop_gradients at ops.py:12 and ops.py:13 change this derivative")
-    assert pair.message.endswith("if they are meant.")
+    assert pair.message.endswith("if they are meant, say so: 'freeze: true'.")
 
 
 def test_nothing_is_held_where_nothing_is_in_doubt():

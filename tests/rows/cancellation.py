@@ -315,4 +315,37 @@ def beside_large():
                     yield Row(f"beside_large_{name}_{factor:g}_{dtype}", op, None, inputs, truth)
 
 
-ROWS = marked((*right(), *wrong(), *beside_large()), "beside_large_cube_0_float32")
+def beside_level(leave):
+    """Return a function of which one element stays 0, and what its gradient leaves of `u` there."""
+
+    @tf.custom_gradient
+    def op(x):
+        def gradient(u):
+            slopes = u[:3] * tf.cos(x)
+            return slopes + tf.concat([leave(u[3:], x), tf.zeros_like(x[1:])], 0)
+
+        return tf.concat([tf.sin(x), tf.zeros_like(x[:1])], 0), gradient
+
+    return op
+
+
+def level():
+    """An output that stays 0 beside others that move, as below the diagonal of R in a QR decomposition."""
+    for dtype, shape in (("float64", [4, 3]), ("float64", [3, 3]), ("float32", [4, 3])):
+        inputs = {"x": {"shape": shape, "dtype": dtype}}
+        yield Row(f"qr_{shape[0]}_{dtype}", lambda x: tf.linalg.qr(x)[1], None, inputs, "right")
+    inputs = {"x": {"shape": [3]}}
+    # `u` times a difference that is zero but for rounding, and `u` times numbers that have digits.
+    remainder = lambda u, x: u * tf.exp(x[:1]) * tf.exp(-x[:1]) * like(3, x) - u * like(3, x)  # noqa: E731
+    yield Row("level_remainder", beside_level(remainder), None, inputs, "right")
+    for size, truth in ((1e-17, "not green"), (1e-15, "not green"), (1e-12, "wrong"), (1e-6, "wrong")):
+        digits = lambda u, x, size=size: u * like(size, u) * x[:1]  # noqa: E731 (one for each size)
+        yield Row(f"level_digits_{size:g}", beside_level(digits), None, inputs, truth)
+
+
+ROWS = marked(
+    (*right(), *wrong(), *beside_large(), *level()),
+    "beside_large_cube_0_float32",
+    "level_digits_1e-15",
+    "qr_4_float64",
+)

@@ -129,6 +129,20 @@ def wrong():
             yield Row(f"large_{name}_{dtype}", bent(spread, USES[name]), None, inputs, "wrong", keys=spec)
 
 
+def one_sided():
+    """Clip a loss' upstream, or one element's, to one side: no draw's sign may decide what is seen."""
+    uses = {
+        "above_10": lambda u: tf.minimum(u, scalar_like(10, u)),
+        "below_minus_10": lambda u: tf.maximum(u, scalar_like(-10, u)),
+        "first_above_3": lambda u: tf.concat([tf.minimum(u[:1], scalar_like(3, u)), u[1:]], 0),
+        "first_below_minus_3": lambda u: tf.concat([tf.maximum(u[:1], scalar_like(-3, u)), u[1:]], 0),
+    }
+    for (name, use), dtype in itertools.product(uses.items(), ("float32", "float64", "float16")):
+        inputs = {"x": {"shape": [3], "dtype": dtype}}
+        forward = tf.tanh if name.startswith("first") else lambda x: tf.reduce_sum(tf.tanh(x))
+        yield Row(f"one_sided_{name}_{dtype}", bent(forward, use), None, inputs, "wrong")
+
+
 def spread(x):
     return tf.tanh(x) + tf.reduce_mean(x)
 
@@ -441,6 +455,7 @@ ROWS = marked(
         *saturated(),
         *probed_sums(),
         *wrong(),
+        *one_sided(),
         *right(),
         *faint(),
         *underflowing(),
@@ -459,6 +474,8 @@ ROWS = marked(
     "large_less_where_equal_float32",
     "large_normalised_float32",
     "large_normalised_float64",
+    "one_sided_above_10_float64",
+    "one_sided_below_minus_10_float64",
     "probed_bias_160_float16",
     "probed_matrix_added_160_bfloat16",
     "saturated_8_float32",

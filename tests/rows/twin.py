@@ -387,6 +387,49 @@ def grouped() -> Iterator[Row]:
             )
 
 
+def _times(forward: Callable[..., Any], factor: float) -> Any:
+    """Return a function with TensorFlow's gradient times a factor."""
+
+    @tf.custom_gradient
+    def function(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = forward(x)
+        return y, lambda upstream: tape.gradient(y, x, upstream) * tf.cast(factor, x.dtype)
+
+    return function
+
+
+def _variance(x: Any) -> Any:
+    return tf.reduce_mean(x * x, -1) - tf.reduce_mean(x, -1) ** 2
+
+
+def _squared_distances(x: Any) -> Any:
+    squares = tf.reduce_sum(x * x, -1)
+    return squares[:, None] + squares[None] - 2 * tf.matmul(x, x, transpose_b=True)
+
+
+def _cosine_distances(x: Any) -> Any:
+    unit = tf.linalg.l2_normalize(x, -1)
+    return 1 - tf.matmul(unit[:2], unit[2:], transpose_b=True)
+
+
+def cancelled() -> Iterator[Row]:
+    """Forwards whose float32 value is the rest of far larger terms, so that it differs in float64."""
+    for name, forward, shape, mean, deviation in (
+        ("one minus cosine", lambda x: 1 - tf.cos(x), [6], 0, 1e-3),
+        ("root minus one", lambda x: tf.sqrt(1 + x * x) - 1, [5], 0, 1e-3),
+        ("variance", _variance, [3, 6], 100, 1),
+        ("squared distances", _squared_distances, [4, 2], 30, 0.1),
+        ("cosine distances", _cosine_distances, [4, 3], 1, 1e-3),
+    ):
+        inputs = {
+            "x": {"shape": shape, "dtype": "float32", "normal": {"mean": mean, "stddev": deviation}},
+        }
+        for factor, truth in ((1, "right"), (1.02, "wrong")):
+            yield Row(f"{name} x{factor}", _times(forward, factor), None, inputs, truth)
+
+
 ROWS = marked(
     tuple(
         replace(one, name=one.name.replace(",", "").replace(" ", "_"))
@@ -399,6 +442,7 @@ ROWS = marked(
             *small(),
             *two_ways(),
             *grouped(),
+            *cancelled(),
         )
     ),
     "numpy_any_dtype_x1.01",
@@ -408,4 +452,6 @@ ROWS = marked(
     "cut_beside",
     "grouped_by_xla_x1.001",
     "by_a_rounded_number",
+    "variance_x1",
+    "variance_x1.02",
 )

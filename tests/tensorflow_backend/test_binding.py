@@ -268,6 +268,8 @@ def test_a_gradient_of_another_form_is_a_mismatch(run, name, gradient, message):
     result = run(**{**INPUT, **BINDINGS[name](gradient)})
     (pair,) = result.pairs
     assert (pair.status, pair.message) == (Status.MISMATCHED, message)
+    # It isn't `None`, and nobody says that it is.
+    assert [check.name for check in result.checks if check.status is Status.MISMATCHED] == ["form"]
 
 
 def test_a_numpy_forward_that_writes_to_its_input_is_found(run):
@@ -278,8 +280,27 @@ def test_a_numpy_forward_that_writes_to_its_input_is_found(run):
     result = run(forward=forward, gradient=lambda _, u: 2 * u, binding="py_func", outputs=OUTPUT, **INPUT)
     (found,) = [check for check in result.checks if check.name == "inputs_unmodified"]
     assert (result.status, found.status) == (Status.MISMATCHED, Status.MISMATCHED)
-    assert found.message == "the NumPy forward writes to its input x; work on a copy (np.array(x))."
+    assert found.message == "the NumPy forward writes to x; work on a copy (np.array)."
     # It got a copy each time: the pair is as it would be without the fault.
+    assert [pair.status for pair in result.pairs] == [Status.PASSED]
+
+
+def _scale_upstream(u, x):
+    u *= np.cos(x)
+    return u
+
+
+def _overwrite_x(u, x):
+    np.cos(x, out=x)
+    return u * x
+
+
+@pytest.mark.parametrize(("gradient", "what"), [(_scale_upstream, "its upstream"), (_overwrite_x, "x")])
+def test_a_numpy_gradient_that_writes_to_its_arrays_is_found(run, gradient, what):
+    result = run(forward=np.sin, gradient={"numpy": gradient}, binding="py_func", outputs=OUTPUT, **INPUT)
+    (found,) = [check for check in result.checks if check.name == "inputs_unmodified"]
+    assert (result.status, found.status) == (Status.MISMATCHED, Status.MISMATCHED)
+    assert found.message == f"the NumPy gradient writes to {what}; work on a copy (np.array)."
     assert [pair.status for pair in result.pairs] == [Status.PASSED]
 
 

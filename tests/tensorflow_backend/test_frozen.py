@@ -49,7 +49,7 @@ def test_the_message_names_the_line_and_the_change(run):
     (pair,) = result.pairs
     assert pair.message == (
         f"a stop_gradient at tests/tensorflow_backend/test_frozen.py:{line} changes this derivative by up to "
-        "50 %; say 'freeze: true' if it is meant."
+        "50 %; if it is meant, say so: 'freeze: true'."
     )
 
 

@@ -101,21 +101,12 @@ _CLOSELY, _ROUNDINGS = 0.2, 9e5
 
 
 def check_inputs_unmodified(view: PointView) -> list[CheckResult]:
-    """Find a NumPy forward that writes to its inputs: TensorFlow hands it memory that others read."""
+    """Find NumPy code that writes to its arrays: TensorFlow hands it memory that others read."""
     modified = view.op.facts.modified_inputs
     if not BINDINGS[view.case.code.binding].is_numpy and not modified:
         return []
-    return [report_modified(modified)]
-
-
-def report_modified(inputs: Sequence[str]) -> CheckResult:
-    """Report the inputs that a forward writes to."""
-    message = (
-        f"the NumPy forward writes to its input {', '.join(inputs)}; work on a copy (np.array({inputs[0]}))."
-        if inputs
-        else ""
-    )
-    return report("inputs_unmodified", message)
+    message = "".join(f"the NumPy {what}; " for what in modified)
+    return [report("inputs_unmodified", message and f"{message}work on a copy (np.array).")]
 
 
 def check_reference_forward(view: PointView) -> list[CheckResult]:
@@ -239,7 +230,8 @@ def check_connected(view: CaseView) -> list[CheckResult]:
     labels = [
         label_of(view.op, key)
         for key, samples in view.samples.items()
-        if any(not sample.is_connected and sample.is_wrong for sample in samples)
+        if key[1] not in view.op.facts.dtype_faults  # there is a gradient, of a wrong form
+        and any(not sample.is_connected and sample.is_wrong for sample in samples)
     ]
     message = "the gradient is None, but the output moves with the input; return a tensor."
     return [report("connected", f"{', '.join(labels)}: {message}" if labels else "")]

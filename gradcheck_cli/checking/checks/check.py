@@ -159,7 +159,7 @@ class Flow:
     @property
     def size(self) -> float:
         """The largest component."""
-        return float(np.max(np.abs(self.upstream), initial=0.0))
+        return largest_finite(self.upstream)
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class Upstreams:
     @property
     def size(self) -> float:
         """The largest component of the first one."""
-        return float(np.max(np.abs(self.base), initial=0.0))
+        return largest_finite(self.base)
 
     @property
     def _rows(self) -> int:
@@ -213,7 +213,8 @@ class Upstreams:
         sizes = [size for size in SIZES if 1 / largest < size < largest]
         for size in sizes if self.shift == 1.0 else SIZES[1:-1]:
             yield Flow(f"a random upstream of size {size * self.size:.1e}", size * self.base, size)
-        yield Flow("the negative of a random upstream", -self.base, -1.0)
+        # As large as the sum of a batch, and of the other sign: what clips to one side only shows there.
+        yield Flow("the negative of a large random upstream", -SIZES[3] * self.base, -SIZES[3])
         ones = np.full(self._rows, self.shift)
         if self.op.outputs[self.output].is_complex:
             ones[self.op.outputs[self.output].size :] = 0.0
@@ -227,10 +228,9 @@ class Upstreams:
             saturating[self.first_rows] *= self.precision.absorbing
             yield Flow(ABSORBING, saturating)
         yield Flow("an upstream of all 1/n", self.precision.round(ones / self._rows))
-        yield Flow("an upstream that is positive throughout", np.maximum(np.abs(self.base), self.shift / 128))
-        yield Flow(
-            "an upstream that is negative throughout", np.minimum(-np.abs(self.base), -self.shift / 128)
-        )
+        positive = np.maximum(np.abs(self.base), self.shift / 128)
+        yield Flow("an upstream that is positive throughout", positive)
+        yield Flow("an upstream that is negative throughout", -positive)
         mixed = self.shift * np.exp2(-np.resize(np.array(_HALVINGS, dtype=float), self._rows))
         mixed[self._rows - self._rows // 4 :] = 0.0  # as of rows that are padding
         yield Flow(
@@ -364,10 +364,6 @@ class OutputVjp:
     def first(self) -> dict[int, Float]:
         """The first upstream's gradients, for every input that has one."""
         return next(self.gradients_for("first"))
-
-    def largest(self, input_index: int) -> float:
-        """Return the largest finite element of the first upstream's gradient."""
-        return largest_finite(self.first[input_index])
 
     def label(self, input_index: int) -> str:
         """Return the pair's label for messages."""

@@ -20,6 +20,7 @@ from gradcheck_cli.checking.ops.operation import (
 )
 from gradcheck_cli.checking.pairs.pair import Pair, pairs_at
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
+from gradcheck_cli.numerics.precision import largest_finite
 from gradcheck_cli.results import CheckResult, Status
 from gradcheck_cli.spec.case import Case
 
@@ -111,8 +112,7 @@ def _agree(op: Operation, other_op: Operation, output: int) -> bool:
     mine, theirs = op.base_values[output], other_op.base_values[output]
     if not op.outputs[output].is_differentiable:
         return np.array_equal(mine, theirs)
-    size = float(np.max(np.abs(mine), initial=0.0))
-    return np.allclose(mine, theirs, rtol=1e-3, atol=1e-3 * size, equal_nan=True)
+    return np.allclose(mine, theirs, rtol=1e-3, atol=1e-3 * largest_finite(mine), equal_nan=True)
 
 
 def _describe_forward_difference(op: Operation, other_op: Operation, pair: PairKey) -> str:

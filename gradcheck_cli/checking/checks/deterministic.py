@@ -248,7 +248,7 @@ def check_same(
             label, second = pulled.label(input_index), repeated.get(input_index)
             if second is None:
                 return report(name, f"{label} is None at times: it differs {what}.")
-            largest, atol = pulled.largest(input_index), pulled.case.judging.nondeterminism
+            largest, atol = largest_finite(pulled.first[input_index]), pulled.case.judging.nondeterminism
             if atol and atol >= largest > 0:
                 message = (
                     f"nondeterminism.atol {atol:.1e} lets {label} differ {what} by all of its {largest:.1e}: "

@@ -228,7 +228,7 @@ def find_absorbed(pulled: OutputVjp) -> str:
         ends[:, element] += (step, -step)
         above, below = function_between(formula, [input_index], [output])(ends)
         slopes = np.nan_to_num((above - below) / (2 * step), posinf=0.0, neginf=0.0)
-        share = np.abs(slopes) / max(float(np.max(np.abs(slopes))), np.finfo(float).tiny)
+        share = np.abs(slopes) / max(largest_finite(slopes), np.finfo(float).tiny)
         terms = np.flatnonzero(share > OWN_ORDER)  # smaller ones would need large upstreams
         if len(terms) < MANY:
             continue
@@ -517,7 +517,7 @@ def _excuse(pulled: OutputVjp, input_index: int, flow: Flow, fault: Deviation, g
     is_small = flow.size <= pulled.upstreams.size / 2
     if is_small and flow.factor is not None:  # the largest error, not the first
         error = max(error, largest_finite(gradient - flow.factor * pulled.first[input_index]))
-    size = pulled.largest(input_index) if is_small else abs(fault.expected)
+    size = largest_finite(pulled.first[input_index]) if is_small else abs(fault.expected)
     if (is_small or flow.factor is not None) and error <= pulled.own_share * size:
         return _IF_SMALL
     return ""

@@ -391,7 +391,8 @@ ALLOWANCES = (
         "constants or weights that the declared dtype rounds (an exact GELU in bfloat16)",
         "twice what random rounding moves the element by: for a pass at most 1e-6 (16 roundings in the half "
         "precisions) of the row's largest element or of the output's value over the input's scale; of the "
-        "value over a smaller input, up to 1e-3 of the element",
+        "value over a smaller input, up to 1e-3 of the element; where the output stays level, 2^10 roundings "
+        "of the pair's largest slope",
         _each(lambda pair, sample, _: allow_rounding(pair, sample)),
         at_elements=True,
     ),

@@ -22,7 +22,7 @@ from gradcheck_cli.checking.ops.operation import (
 )
 from gradcheck_cli.checking.ops.space import Space
 from gradcheck_cli.numerics import FLOAT64, Precision, precision_of
-from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, coarsest
+from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, coarsest, largest_finite
 from gradcheck_cli.numerics.problem import scales
 from gradcheck_cli.numerics.sampling import Index, Sparsity
 from gradcheck_cli.numerics.shared_limits import DIGITS, FLOATS_AT_ONCE
@@ -215,7 +215,7 @@ def rounding_slack(op: Operation, pair: tuple[int, int], upstream: Float, matrix
 
 def are_equal(left: npt.NDArray[np.inexact], right: npt.NDArray[np.inexact]) -> bool:
     """Whether two Jacobians are equal and not both zero."""
-    scale = float(np.max(np.abs(right), initial=0.0))
+    scale = largest_finite(right)
     return left.shape == right.shape and scale > 0 and bool(np.all(np.abs(left - right) <= DIGITS * scale))
 
 

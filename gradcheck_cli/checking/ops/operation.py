@@ -219,7 +219,7 @@ class OpFacts(ABC):
 
     @property
     def modified_inputs(self) -> Sequence[str]:
-        """Names of inputs that a NumPy forward was seen to write to."""
+        """Which NumPy code was seen to write to which of its arrays."""
         return ()
 
     @property

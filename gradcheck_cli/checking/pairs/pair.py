@@ -317,7 +317,7 @@ class Stopped:
         else:
             where = f"{', '.join(self.places[:-1])} and {self.places[-1]}"
             what, meant = f"stop_gradients at {where} change", "they are"
-        return f"{what} this derivative by up to {amount} %; say 'freeze: true' if {meant} meant."
+        return f"{what} this derivative by up to {amount} %; if {meant} meant, say so: 'freeze: true'."
 
     @staticmethod
     def combine(stops: Sequence[Stopped]) -> Stopped | None:

@@ -51,6 +51,7 @@ def allow_rounding(pair: Pair, sample: PairSample) -> PairSample:
     wrong = sample.verdict == Verdict.MISMATCH
     is_open = wrong | ((sample.verdict == Verdict.INCONCLUSIVE) & np.isin(sample.reason, _COARSE))
     is_open &= np.isfinite(sample.uncertainty) & np.isfinite(sample.analytic)
+    is_open |= _left_at_zero(pair, sample) > 0
     if not is_open.any() or not sample.is_connected:
         return sample
     rows = np.flatnonzero(is_open.any(axis=1))
@@ -80,7 +81,8 @@ def _allow_some(pair: Pair, sample: PairSample, is_open: npt.NDArray[np.bool_]) 
     wrong = sample.verdict == Verdict.MISMATCH
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(sample.analytic - sample.numeric)
-    cap, uncertainty = _cap(pair, sample), sample.uncertainty
+    left = _left_at_zero(pair, sample)
+    cap, uncertainty = np.fmax(_cap(pair, sample), left), np.where(left > 0, 0.0, sample.uncertainty)
     bound, runs = np.zeros(error.shape), 0
     is_seen_into = pair.operations.formula.forms.rounded_otherwise(0) is not None
     for count in _MORE_RUNS if is_seen_into else _MORE_RUNS[:1]:
@@ -102,7 +104,7 @@ def _allow_some(pair: Pair, sample: PairSample, is_open: npt.NDArray[np.bool_]) 
         doubted &= error <= sample.allowed + MARGIN * uncertainty + bound
     # The widest of what keeps it from a verdict names the reason.
     doubted &= wrong | (bound > MARGIN * uncertainty)
-    passed = sample.settle(passes, Verdict.PASS, Rule.ROUNDING, allowed=allowed)
+    passed = sample.settle(passes, Verdict.PASS, Rule.ROUNDING, allowed=allowed, uncertainty=uncertainty)
     settled = passed.settle(doubted, Verdict.INCONCLUSIVE, Rule.ROUNDING, Reason.ROUNDING)
     if not doubted.any() or settled.is_wrong:
         return settled
@@ -148,6 +150,17 @@ def _cap(pair: Pair, sample: PairSample) -> Float:
         typical = np.fmax(largest, value / scales(point, pair.scale).step[columns])
         divided = np.fmin(share * value / divisors, DIGITS * np.abs(sample.numeric))
         return np.asarray(np.fmax(share * typical, divided))
+
+
+def _left_at_zero(pair: Pair, sample: PairSample) -> Float:
+    """Return what rounding may leave of a zero where the output stays level, as `sample.analytic`; else 0.
+
+    It is rounding of the pair's other slopes, as below the diagonal of a QR decomposition's R.
+    """
+    is_level = (sample.reason == Reason.STAIRCASE) & (sample.numeric == 0)
+    is_level &= not pair.operations.formula.facts.quantisers
+    small = ROUNDINGS_OF_A_RUN * _unit_roundoff(pair) * largest_finite(sample.numeric)
+    return np.where(is_level & (np.abs(sample.analytic) <= small), small, 0.0)
 
 
 def measure_rounding(

@@ -76,7 +76,7 @@ class Binder:
     ] = ()  # the inputs' values, wide; a NumPy gradient is tried there once
     # as the forward returned them; `None` in the first trace
     output_shapes: Sequence[tuple[int, ...]] | None = None
-    # names of inputs that a NumPy forward was seen to write to, filled while it runs
+    # which NumPy code was seen to write to which of its arrays, filled while it runs
     modified: list[str] = field(default_factory=list)
     # the outputs' names, from their paths in what is returned, filled while it runs
     names: list[str] = field(default_factory=list)
@@ -251,14 +251,9 @@ class Binder:
         run_numpy = hooks.behaviour().wrap_numpy(function)
 
         def body(*arrays: np.ndarray[Any, Any]) -> Any:
-            # The arrays may be TensorFlow's own memory. A forward that writes to one gets a copy, and this is
-            # recorded.
-            copies = [np.array(array) for array in arrays]
-            result = call_with(run_numpy, function, case, copies)
-            for tensor, array, copy in zip(case.tensors, arrays, copies, strict=True):
-                if not _are_equal(array, copy) and tensor.name not in self.modified:
-                    self.modified.append(tensor.name)
-            return flat_arrays(case, result)
+            names = [f"forward writes to {tensor.name}" for tensor in case.tensors]
+            run = partial(call_with, run_numpy, function, case)
+            return flat_arrays(case, _call_with_copies(run, names, self.modified, arrays))
 
         def call(*tensors: Any) -> list[Any]:
             results = list(tf.compat.v1.py_func(body, list(tensors), declared, stateful=True))
@@ -280,7 +275,7 @@ class Binder:
             return guard_gradient(function, names)
         # A call at the base point shows its dtypes and Nones, once the forward's shapes are known.
         function = hooks.behaviour().wrap_numpy(function)
-        function = from_numpy(function, self.point, self.output_shapes or (), names)
+        function = from_numpy(function, self.point, self.output_shapes or (), names, self.modified)
         return guard_gradient(function, names, "numpy_gradient")
 
     def _custom_gradient(
@@ -356,11 +351,16 @@ def _implicit_sample(
     return call
 
 
-def _are_equal(values: Any, other_values: Any) -> bool:
-    """Whether two arrays hold the same values, NaN like NaN."""
-    if values.dtype.kind in "fcV":
-        return bool(((values == other_values) | ((values != values) & (other_values != other_values))).all())  # noqa: PLR0124 (NaN)
-    return bool((values == other_values).all())
+def _call_with_copies(
+    call: Callable[..., Any], names: Sequence[str], modified: list[str], arrays: Sequence[Any]
+) -> Any:
+    """Call NumPy code with copies, and note which it writes to: arrays may be TensorFlow's own memory."""
+    copies = [np.array(array) for array in arrays]
+    result = call(copies)
+    for name, array, copy in zip(names, arrays, copies, strict=True):
+        if array.tobytes() != copy.tobytes() and name not in modified:
+            modified.append(name)
+    return result
 
 
 # The user's gradient function.
@@ -485,6 +485,7 @@ def from_numpy(
     point: Sequence[np.ndarray[Any, Any]],
     output_shapes: Sequence[tuple[int, ...]],
     names: Sequence[str],
+    modified: list[str],
 ) -> Callable[..., list[Gradient]]:
     """Turn a NumPy gradient `(*upstream, *inputs) -> arrays` into a registered-gradient function.
 
@@ -506,7 +507,9 @@ def from_numpy(
             np.ones(shape, tensor.dtype.as_numpy_dtype)
             for shape, tensor in zip(output_shapes, all_upstreams, strict=True)
         ]
-        first_gradients = as_list(function(*ones, *inputs))
+        places = [f"gradient writes to {place}" for place in (*["its upstream"] * len(ones), *names)]
+        call = partial(_call_with_copies, lambda copies: as_list(function(*copies)), places, modified)
+        first_gradients = call([*ones, *inputs])
         _require_count("NumPy gradient", "array", first_gradients, names)
         indices = [input_index for input_index, value in enumerate(first_gradients) if value is not None]
         indices = _check_dtypes(first_gradients, indices, op, names)
@@ -514,7 +517,7 @@ def from_numpy(
             return [None] * len(names)
 
         def body(*arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
-            values = as_list(function(*arrays))
+            values = call(arrays)
             return [np.asarray(values[input_index]) for input_index in indices]
 
         tensors = tf.compat.v1.py_func(

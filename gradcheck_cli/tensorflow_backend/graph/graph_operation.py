@@ -102,7 +102,7 @@ class GraphFacts(CaseFacts):
 
     @property
     def modified_inputs(self) -> tuple[str, ...]:
-        """Names of inputs that a NumPy forward was seen to write to."""
+        """Which NumPy code was seen to write to which of its arrays."""
         return tuple(self.traced.modified)
 
     def leads_to(self, output: int, input_index: int) -> bool:

@@ -413,7 +413,7 @@ class TracedCase(OpenedCase):
         if not self.forward.held.can_be_opened:
             return self
         # Any key makes the trace open them: none is held yet.
-        return replace(self, graphs=None, stops=frozenset([""]), modified=[])
+        return replace(self, graphs=None, stops=frozenset([""]))
 
     def holding(self, stops: Collection[str]) -> TracedCase | None:
         """Return the same case with exactly these `stop_gradient`s held; `None` if it holds none anyway."""
@@ -421,9 +421,9 @@ class TracedCase(OpenedCase):
             return None
         if self.narrow is not None:
             narrow = self.narrow.holding(stops) or self.narrow
-            return replace(self, narrow=narrow, graphs=None, stops=frozenset(stops), modified=[])
+            return replace(self, narrow=narrow, graphs=None, stops=frozenset(stops))
         opened = self.with_open_stops
-        return replace(opened, graphs=opened, anew=False, stops=frozenset(stops), modified=[])
+        return replace(opened, graphs=opened, anew=False, stops=frozenset(stops))
 
     # The point, and the inputs and outputs there.
 
@@ -533,7 +533,9 @@ class TracedCase(OpenedCase):
     def bound(self) -> Bound:
         """Bind forward and gradient, for a trace with a gradient."""
         shapes = [output.shape for output in self.outputs]
-        return self.state.bind(self.binder(output_shapes=shapes, shape_of=self.trace_mode.shape))
+        return self.state.bind(
+            self.binder(modified=self.modified, output_shapes=shapes, shape_of=self.trace_mode.shape)
+        )
 
     def draws(self, held: Held) -> list[Array]:
         """Return the case's random draws at this point, to use in another trace.

@@ -23,8 +23,8 @@ from gradcheck_cli.checking.ops.operation import (
 )
 from gradcheck_cli.checking.pairs.pair import label_between
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
-from gradcheck_cli.numerics import precision_of
-from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN
+from gradcheck_cli.numerics import precision, precision_of
+from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, largest_finite
 from gradcheck_cli.tensorflow_backend import dtypes, frames
 from gradcheck_cli.tensorflow_backend.binding.binder import form_fault
 from gradcheck_cli.tensorflow_backend.dtypes import Array, Stack, value_of
@@ -225,11 +225,8 @@ class CalledCase(OpenedCase):
                     if called_gradient is not traced_gradient:
                         return False
                     continue
-                with np.errstate(invalid="ignore"):
-                    difference = np.abs(called_gradient - traced_gradient)
-                    largest = np.max(np.abs(traced_gradient), initial=0.0, where=np.isfinite(traced_gradient))
-                is_close = difference <= ROUNDINGS_OF_A_RUN * unit * largest
-                if not np.all(is_close | (np.isnan(called_gradient) & np.isnan(traced_gradient))):
+                allowed = ROUNDINGS_OF_A_RUN * unit * largest_finite(traced_gradient)
+                if not precision.agree(called_gradient, traced_gradient, allowed).all():
                     return False
         return True
 
@@ -521,9 +518,7 @@ def _are_equal(values: Sequence[Array], other_values: Sequence[Array]) -> bool:
     return all(
         value.shape == other_value.shape
         and (
-            np.allclose(
-                value, other_value, rtol=1e-4, atol=1e-6 * np.max(np.abs(value), initial=0.0), equal_nan=True
-            )
+            np.allclose(value, other_value, rtol=1e-4, atol=1e-6 * largest_finite(value), equal_nan=True)
             if value.dtype.kind in "fc"
             else np.array_equal(value, other_value)
         )

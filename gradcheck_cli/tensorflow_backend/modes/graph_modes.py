@@ -6,16 +6,19 @@ A form in a wider dtype counts only if it is the same function.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from gradcheck_cli.checking.ops.operation import GradientFormError, Opening
+from gradcheck_cli.checking.ops.random_rounding import FACTOR
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.numerics import precision_of
+from gradcheck_cli.numerics.precision import largest_finite
 from gradcheck_cli.spec.case import Case
 from gradcheck_cli.tensorflow_backend import frames
 from gradcheck_cli.tensorflow_backend.binding import flat_tensors
@@ -40,7 +43,7 @@ def float64_twin(op: GraphOperation) -> GraphOperation | None:
         return None
     try:
         twin = op.in_float64()
-        if not agree(op, twin):
+        if not agree(op, twin) and not agree(op, twin, _rounding(op)):
             op.traced.no_twin = "its outputs differ in float64: it overflows, or takes another branch"
             return None
         if not op.opening.is_reference and not _has_same_gradients_as_twin(op, twin):
@@ -54,26 +57,28 @@ def float64_twin(op: GraphOperation) -> GraphOperation | None:
     return twin
 
 
-def agree(op: Any, wide: Any) -> bool:
-    """Whether an op and its form in a wider dtype have the same values at the base point."""
-    for narrow, output, own_value, wide_value in zip(
-        op.outputs, wide.outputs, op.base_values, wide.base_values, strict=True
+def _rounding(op: GraphOperation) -> list[Any]:
+    """Return how far rounding inside the forward moves each output: far where terms cancel."""
+    unit = max(precision_of(name).unit_roundoff for name in op.facts.low_precision)
+    sizes = [op.rounded_sizes(index) for index, info in enumerate(op.inputs) if info.is_differentiable]
+    lost = [FACTOR * unit * sum(of_output) for of_output in zip(*sizes, strict=True)]
+    return lost or [0.0] * len(op.outputs)
+
+
+def agree(op: Any, wide: Any, rounding: Iterable[Any] = itertools.repeat(0.0)) -> bool:
+    """Whether an op and its form in a wider dtype have the same values at the base point, up to rounding."""
+    for narrow, output, value, reference, lost in zip(
+        op.outputs, wide.outputs, op.base_values, wide.base_values, rounding, strict=False
     ):
-        value: Any = own_value
-        reference: Any = wide_value
-        if value.shape != reference.shape:
-            return False
-        if not output.is_differentiable:
+        if not output.is_differentiable or value.shape != reference.shape:
             if not np.array_equal(value, reference):
                 return False
             continue
-        finite = np.isfinite(value)
-        if not np.array_equal(finite, np.isfinite(reference)):
-            return False
-        scale = float(np.max(np.abs(reference[finite]), initial=0.0))
-        names = (narrow.dtype, *op.facts.low_precision)
-        allowed = max(precision_of(name).agreement for name in names) * scale
-        if np.any(np.abs(value[finite] - reference[finite]) > allowed):
+        finite, names = np.isfinite(value), (narrow.dtype, *op.facts.low_precision)
+        share = max(precision_of(name).agreement for name in names)
+        with np.errstate(invalid="ignore"):
+            differs = np.abs(value - reference) > share * largest_finite(reference) + lost
+        if ((differs & finite) | (finite != np.isfinite(reference))).any():
             return False
     return True
 
@@ -91,9 +96,8 @@ def _has_same_gradients_as_twin(op: GraphOperation, twin: GraphOperation) -> boo
         for declared, wide in zip(declared_gradients, gradients, strict=True):
             if declared is None or wide is None:
                 continue
-            largest = float(np.max(np.abs(declared), initial=0.0))
-            difference = float(np.max(np.abs(declared - wide), initial=0.0))
-            if difference > precision_of(op.outputs[output_index].dtype).agreement * largest:
+            share = precision_of(op.outputs[output_index].dtype).agreement
+            if np.max(np.abs(declared - wide), initial=0.0) > share * largest_finite(declared):
                 return False
     return True
 
