@@ -297,7 +297,9 @@ def _runtime_line(error: BaseException, lines: list[str]) -> str:
     message_lines = [
         line
         for line in lines[1:]
-        if not line.startswith(("File ", "Detected at node", "[[{{node", "Traceback ", "node: "))
+        if not line.startswith(
+            ("File ", "Detected at node", "[[{{node", "Traceback ", "node: ", "<stack traces")
+        )
         and "root error(s) found" not in line
     ]
     named = next((line for line in message_lines if _NAMED_ERROR.match(line)), None)

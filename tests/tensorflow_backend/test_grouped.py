@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import gradcheck_cli
 from gradcheck_cli.tensorflow_backend.twin.grouped import without_groups
 
 
@@ -59,3 +60,28 @@ def test_others_stay(shape, more):
         image, filters = tf.zeros([1, 7, 7, 4]), tf.zeros(shape)
         output = tf.nn.conv2d(image, filters, **{"strides": 1, "padding": "SAME", **more})
     assert without_groups(output.op if output.op.type == "Conv2D" else output.op.inputs[0].op) is None
+
+
+def convolve(x, w):
+    return tf.nn.conv2d(x, w, 1, "SAME")
+
+
+def test_where_sizes_are_unknown_it_says_why_it_is_judged_in_float32():
+    report = gradcheck_cli.check(
+        {
+            "op": "grouped",
+            "forward": f"{__name__}:convolve",
+            "modes": ["dynamic"],
+            "samples": 1,
+            "inputs": {
+                "x": {"shape": [1, 3, 3, 4], "dtype": "float32"},
+                "w": {"shape": [2, 2, 2, 4], "dtype": "float32"},
+            },
+        }
+    )
+    for pair in report.cases[0].pairs:
+        reason = pair.judged_by.not_float64
+        assert reason.startswith(
+            "its graph can't be run in float64: the gradient raised InvalidArgumentError: "
+        )
+        assert "filter_size does not have enough elements" in reason or "grouped convolutions" in reason

@@ -52,7 +52,8 @@ def float64_twin(op: GraphOperation) -> GraphOperation | None:
     except GradientFormError:  # a finding, which is raised again where the form is checked
         return None
     except (CaseFailedError, ValueError, tf.errors.OpError) as error:
-        op.traced.no_twin = f"its graph can't be run in float64: {frames.first_line(error)}"
+        told = error.message if isinstance(error, CaseFailedError) else frames.first_line(error)
+        op.traced.no_twin = f"its graph can't be run in float64: {told}"
         return None
     return twin
 
