@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -108,7 +109,7 @@ def _look_beside(examined: Examined, below: FirstOrder) -> Beside | None:
 
     Returns:
         What was found where each stated value is moved by itself, and, if something is wrong there, where its
-        structure is kept; `None` if nothing is stated, no pair and no single weight is zero, or there is no
+        structure is kept; `None` if nothing is stated, no pair and no single value is zero, or there is no
         such point.
     """
     case, rules = examined.asked.case, examined.asked.rules
@@ -122,25 +123,26 @@ def _look_beside(examined: Examined, below: FirstOrder) -> Beside | None:
     if "all_zero" in case.judging.checks_off:
         zero = set()
     is_stated = any(moves(tensor) for tensor in case.tensors)
-    has_zero_weight = any(is_single_zero(tensor) for tensor in case.tensors)
-    is_moving = is_stated or has_zero_weight
+    has_single_zero = any(is_single_zero(tensor) for tensor in case.tensors)
+    is_moving = is_stated or has_single_zero
     if not (zero or is_moving):
         return None
     others = {} if is_moving else dict.fromkeys(rules.keys() - zero, PairRule("*", expect="skip"))
-    moved = None
+    looks: list[Examined] = []
     structures = describe_structures(case)
     kept = range(POINTS[-1] - 1, POINTS[-1] - 1 - len(POINTS) * len(structures), -1)
     for point in (*POINTS, *kept):  # a forward may refuse whatever hasn't the structure
-        if moved is None or (point == MOVED_BACK and has_zero_weight and not moved.is_wrong):
-            moved = _look_at(point, examined, below, {**rules, **others}) or moved
-    if moved is None:
+        if not looks or (point == MOVED_BACK and has_single_zero and not looks[-1].is_wrong):
+            at_point = _look_at(point, examined, below, {**rules, **others})
+            looks += [] if at_point is None else [at_point]
+    if not looks:
         return None
-    right = {}
-    for key in zero & moved.samples.keys():
-        (sample,) = moved.samples[key]
-        is_as_precise = sample.differencing.dtype == examined.samples[key][0].differencing.dtype
-        if sample.is_right and is_as_precise and not sample.numeric_is_zero:
-            right[key] = replace(sample, remark=RIGHT_BESIDE)
+    moved, right = looks[-1], {}
+    for look, key in itertools.product(looks, zero):
+        dtype = examined.samples[key][0].differencing.dtype
+        for sample in look.samples.get(key, ()):
+            if sample.is_right and not sample.numeric_is_zero and sample.differencing.dtype == dtype:
+                right[key] = replace(sample, remark=RIGHT_BESIDE)
     alike, point = [], point_like(moved.asked.compared_at)
     for words in structures if moved.is_wrong else ():
         point -= len(POINTS)

@@ -42,8 +42,9 @@ def constant(value: np.ndarray[Any, Any], dtype: Any) -> Any:
 
 
 def widen(value: Any) -> np.ndarray[Any, Any]:
-    """Cast a tensor's value to its wide NumPy form, which holds it exactly; one that is wide isn't copied."""
-    array = np.asarray(value)
+    """Cast a tensor or its value to its wide NumPy form, which holds it exactly; a wide one isn't copied."""
+    # NumPy takes no scalar tensor of a dtype that isn't NumPy's own, such as bfloat16.
+    array = np.asarray(value.numpy() if tf.is_tensor(value) else value)
     if array.dtype == object:
         return array
     kind = "f" if array.dtype.name in DTYPE_KINDS["floating"] else array.dtype.kind

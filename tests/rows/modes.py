@@ -293,11 +293,21 @@ def _each():
         "integers_beside": (lambda x, i: tf.gather(x, i) ** 2, taken),
         "complex": (lambda x: tf.math.conj(x) * x * x, {"x": {"shape": [3], "dtype": "complex128"}}),
         "scalar": (tf.exp, {"x": {"shape": []}}),
+        "scalar_bfloat16": (tf.exp, {"x": {"shape": [], "dtype": "bfloat16"}}),
         "counted_rows": (lambda x: tf.reduce_sum(x**2) / tf.cast(tf.shape(x)[0], x.dtype), X),
         "inner_dimension": (lambda x: tf.reshape(x, [-1, x.shape[1] // 2, 2]) ** 2, {"x": {"shape": [3, 4]}}),
     }
     for name, (op, inputs) in ops.items():
         yield Row(f"each_{name}", op, None, inputs, "right", keys={"modes": [*MODES, "xla"], "samples": 1})
+    half = {"x": {"shape": [], "dtype": "bfloat16"}}
+    yield Row(
+        "numpy_scalar_bfloat16",
+        forward_by_numpy(tf.cos),
+        None,
+        half,
+        "right",
+        keys={"modes": ["graph", "dynamic"]},
+    )
     on_device = {"modes": [*MODES, "xla"], "device": "CPU:0"}
     yield Row("each_on_a_device", tf.tanh, None, X, "right", keys=on_device)
     narrow = tf.function(lambda x: tf.cast(tf.tanh(tf.cast(x, tf.float32)), tf.float64))
@@ -351,7 +361,7 @@ ROWS = marked(
     "each_matrix_product_float32",
     "each_tf_function",
     "each_complex",
-    "each_scalar",
+    "each_scalar_bfloat16",
     "one_in_a_function_dynamic",
     "one_is_meant",
     "own_body_covers_eager",

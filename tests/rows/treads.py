@@ -75,6 +75,21 @@ def with_gradient(function, rounded, factor=1.0):
     return call
 
 
+def _gate(factor):
+    """Return x times a rectified weight and what it rounds to; its gradient for the weight by a factor."""
+
+    @tf.custom_gradient
+    def gate(x, w):
+        def gradient(upstream):
+            slope = tf.where(w > 0, tf.ones_like(w), 0.0)
+            return upstream * size, factor * slope * tf.reduce_sum(upstream * x)
+
+        size = tf.nn.relu(w) + tf.round(2 * tf.nn.relu(w))
+        return x * size, gradient
+
+    return gate
+
+
 def rows():
     for function in (times_cos, swish):
         name = function.__name__
@@ -102,6 +117,10 @@ def rows():
                 call = with_gradient(function, rounded, factor)
                 own = f"{name}_reference_{factor}_{dtype}"
                 yield Row(own, call, None, x, truth, keys=keys, functions=named)
+    for factor, truth in ((1.0, "right"), (0.0, "not green")):
+        why = "the stated kink has no slope on one side; beside it, nothing tells a slope from treads"
+        weights = {"x": {"shape": [2]}, "w": {"value": 0.0, "shape": []}}
+        yield Row(f"dead_gate_{factor}", _gate(factor), None, weights, truth, why)
     x = {"x": {**X["x"], "dtype": "float32"}}
     yield Row("times_cos_float32", with_gradient(times_cos, stair), None, x, "unchecked", keys=ONCE)
     yield Row("times_cos_-6", with_gradient(times_cos, stair, -6.0), None, X, "wrong", keys=ONCE)

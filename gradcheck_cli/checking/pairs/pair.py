@@ -555,10 +555,10 @@ class PairSample:
 
     @cached_property
     def numeric_is_zero(self) -> bool:
-        """Whether the output moved nowhere; at a kink it does, whatever slope is nearest the gradient."""
+        """Whether the output moved nowhere; or at kinks alone, and not to the gradient's side."""
         if self.probes is not None:
             return self.probes.output_is_still
-        return not self.numeric.any() and not (self.verdict == Verdict.KINK).any()
+        return not self.numeric.any()
 
     @property
     def larger(self) -> Float:

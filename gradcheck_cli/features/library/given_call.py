@@ -256,7 +256,7 @@ def _dtype(leaf: Any) -> Any:
 
 def _input_of(label: str, leaf: Any, dtype: Any, moves: Any, limits: Any) -> InputSpec:
     """Return an input at the value given. One that isn't finite is held: no difference can be taken there."""
-    value = dtypes.widen(leaf.numpy() if hasattr(leaf, "numpy") else np.asarray(leaf))
+    value = dtypes.widen(leaf)
     spoilt = np.argwhere(~np.isfinite(value)) if moves else np.zeros((0, 0), int)
     where = [int(index) for index in spoilt[0]] if len(spoilt) else []
     low, high = limits or (None, None)

@@ -108,11 +108,11 @@ def moves(tensor: InputSpec) -> bool:
 
 
 def is_single_zero(tensor: InputSpec) -> bool:
-    """Whether an input is a weight of one element that is 0: all sample points move it to the same side.
+    """Whether an input is one weight or stated value, and 0: a point moves it to one side alone.
 
     Of several elements, half move to each side.
     """
-    is_single = tensor.is_variable and math.prod(tensor.shape) == 1 and not tensor.keeps
+    is_single = (tensor.is_variable or moves(tensor)) and math.prod(tensor.shape) == 1 and not tensor.keeps
     return is_single and not np.any(np.asarray(tensor.source.arguments["value"]))
 
 

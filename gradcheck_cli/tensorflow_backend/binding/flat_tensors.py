@@ -254,13 +254,13 @@ def as_input(case: Case, name: str, variable: Any, limits: Mapping[int, Any]) ->
         limits: Keras' constraints, by `id` of the handle.
     """
     dtype = variable.dtype
-    value = dtypes.widen(tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=dtype).numpy())
+    value = dtypes.widen(tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=dtype))
     arguments: dict[str, object] = {"value": value}
     rule = next((rule for rule in reversed(case.code.variable_rules) if matches(rule.glob, name)), None)
     domain = UNBOUNDED if rule is None else rule.domain
     limit = limits.get(id(variable.handle))
     if limit is not None:
-        arguments["constraint"] = lambda moved: np.asarray(limit(dtypes.constant(moved, dtype)))
+        arguments["constraint"] = lambda moved: dtypes.widen(limit(dtypes.constant(moved, dtype)))
         if type(limit).__name__ == "NonNeg" and rule is None:
             domain = (0.0, UNBOUNDED[1])
     source = Source("variable", arguments)

@@ -63,7 +63,7 @@ class CalledCase(OpenedCase):
     @cached_property
     def base_values(self) -> list[Array]:
         """The outputs at the base point."""
-        return [dtypes.widen(value.numpy()) for value in self.base]
+        return [dtypes.widen(value) for value in self.base]
 
     @property
     def gradient_variables(self) -> tuple[Any, ...]:
@@ -280,7 +280,7 @@ class CalledCase(OpenedCase):
 
     def _evaluate_at(self, tensors: Sequence[Any]) -> list[Array]:
         try:
-            values = [dtypes.widen(value.numpy()) for value in self.call.call_moved(tensors)]
+            values = [dtypes.widen(value) for value in self.call.call_moved(tensors)]
             require_shapes((value.shape for value in values), self.outputs)
         except ShapeChangesError as error:
             failure: CaseFailedError = error
@@ -306,9 +306,7 @@ class CalledCase(OpenedCase):
         rows = self.gradients(upstreams)
         result: list[Array | None] = [None] * len(self.inputs)
         for input_index in self.at.differentiable:
-            column = [
-                None if row[input_index] is None else dtypes.widen(row[input_index].numpy()) for row in rows
-            ]
+            column = [None if row[input_index] is None else dtypes.widen(row[input_index]) for row in rows]
             gradients = [value for value in column if value is not None]
             if len({value.shape for value in gradients}) > 1:
                 name = self.inputs[input_index].name
@@ -346,9 +344,9 @@ class CalledFacts(CaseFacts):
         unheld = [name for name in called.call.seen.unheld_draws if self._moves_draw(name)]
         if unheld:
             return tuple(unheld)
-        repeated = [dtypes.widen(value.numpy()) for value in called.call.call_moved(called.tensors)]
+        repeated = [dtypes.widen(value) for value in called.call.call_moved(called.tensors)]
         with called.call.call_unheld() as call:
-            unheld_values = [dtypes.widen(value.numpy()) for value in call(*called.tensors)]
+            unheld_values = [dtypes.widen(value) for value in call(*called.tensors)]
         if _are_equal(repeated, values) and _are_equal(unheld_values, values):
             return ()
         return tuple(called.call.seen.draws) or ("from Python or NumPy",)

@@ -235,7 +235,7 @@ def call_once(function: Any, tensors: Sequence[Any]) -> list[Any]:
     is_small = all(size is not None and size < LARGE_POINT for size in sizes)
     if tensors and is_small and is_mappable(function):
         with contextlib.suppress(tf.errors.OpError):  # a call may succeed: it prepares the graph first
-            stacks = [tf.constant(np.asarray(tensor)[np.newaxis], tensor.dtype) for tensor in tensors]
+            stacks = [tf.constant(np.asarray(tensor.numpy())[np.newaxis], tensor.dtype) for tensor in tensors]
             stacked = private_graphs.map_flat(function, stacks, [])
             if all(value.shape[0] for value in stacked):
                 return [value.numpy()[0] for value in stacked]
