@@ -12,7 +12,7 @@ import numpy as np
 from gradcheck_cli.running.session import run_case, start_tensorflow
 from gradcheck_cli.spec.load import load_cases
 from gradcheck_cli.spec.values import draw_values
-from tests.benchmarks.measuring import seconds_of
+from tests.benchmarks.measuring import processor_seconds_of
 
 if TYPE_CHECKING:
     from gradcheck_cli.spec.case import Case
@@ -37,7 +37,7 @@ class Measured:
         """Return the seconds of a whole verdict in this process, which must be that it passed."""
         case = replace(self.case, judging=replace(self.case.judging, samples=samples))
         found = []
-        seconds = seconds_of(lambda: found.append(run_case(case)))
+        seconds = processor_seconds_of(lambda: found.append(run_case(case)))
         if found[0].status != "passed":
             raise RuntimeError(f"{self.name} must pass, but got {found[0].status}: {found[0]}")
         return seconds

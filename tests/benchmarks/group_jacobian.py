@@ -11,13 +11,20 @@ from __future__ import annotations
 from functools import partial
 
 from tests.benchmarks.functions_measured import measured_functions
-from tests.benchmarks.measuring import geometric_mean, in_turn, seconds_of, shown_ratio, shown_seconds, table
+from tests.benchmarks.measuring import (
+    geometric_mean,
+    in_turn,
+    processor_seconds_of,
+    shown_ratio,
+    shown_seconds,
+    table,
+)
 
 ROUNDS = 3
 
 
 def run(options):
-    yield f"## jacobian: one TensorFlow thread, median of {options.rounds or ROUNDS} rounds in turn\n"
+    yield f"## jacobian: processor time of one thread, median of {options.rounds or ROUNDS} rounds in turn\n"
     rows, ratios, twice = [], [], []
     for one in measured_functions(options.only):
         found = in_turn(_sides(one), options.rounds or ROUNDS)
@@ -51,9 +58,13 @@ def run(options):
 def _sides(one):
     import tensorflow as tf
 
-    sides = {"compute in a graph": partial(seconds_of, partial(_compute_gradient, one, tf.function))}
+    sides = {
+        "compute in a graph": partial(processor_seconds_of, partial(_compute_gradient, one, tf.function))
+    }
     if one.name != "sparse_conv":  # an override in eager mode goes unseen, and its PyFunc has no gradient
-        sides["compute"] = partial(seconds_of, partial(_compute_gradient, one, lambda function: function))
+        sides["compute"] = partial(
+            processor_seconds_of, partial(_compute_gradient, one, lambda function: function)
+        )
     return {**sides, "once": partial(one.verdict_seconds, 1), "twice": partial(one.verdict_seconds, 2)}
 
 

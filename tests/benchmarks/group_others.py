@@ -19,7 +19,8 @@ SIDES = {"PyTorch slow": ("torch", "slow"), "PyTorch fast": ("torch", "fast"), "
 
 
 def run(options):
-    yield f"## others: one thread each, median of {options.rounds or ROUNDS} rounds in turn\n"
+    rounds = options.rounds or ROUNDS
+    yield f"## others: processor time of one thread each, median of {rounds} rounds in turn\n"
     yield "Seconds, and how many times as long as gradcheck it takes: above 1, gradcheck is faster.\n"
     ratios = {side: [] for side in SIDES}
     rows, refused = [], []
@@ -28,7 +29,7 @@ def run(options):
         for one in measured_functions(options.only):
             if one.name == "sparse_conv":
                 continue  # written in NumPy behind TensorFlow's py_func: there is no same function elsewhere
-            found = in_turn(_sides(one, rivals, refused), options.rounds or ROUNDS)
+            found = in_turn(_sides(one, rivals, refused), rounds)
             rows.append([one.name, shown_seconds(found["gradcheck"])])
             for side, (name, _) in SIDES.items():
                 if not rivals[name].installed:

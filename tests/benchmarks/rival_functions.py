@@ -122,9 +122,9 @@ def main():
             name = request["function"]
             inputs = [values[key] for key in values if key.split("/")[0] == name]
             function, tensors = rival.prepare(name, inputs)
-            began = time.perf_counter()
+            began = time.process_time()
             passed = rival.check(function, tensors, request.get("mode"))
-            answer = {"seconds": time.perf_counter() - began, "passed": bool(passed)}
+            answer = {"seconds": time.process_time() - began, "passed": bool(passed)}
         print(json.dumps(answer), file=answers, flush=True)
 
 
