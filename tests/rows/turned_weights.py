@@ -1,4 +1,4 @@
-"""Gradients that are wrong for weights of the other sign, or for larger ones: a question, or the spec says.
+"""Gradients that are wrong for weights of another sign, size or order: a question, or the spec says.
 
 And gradients for weights and stated values that are wrong where another input is special, or large, or an
 index that draws hardly meet.
@@ -132,12 +132,31 @@ GATED, NEVER_SATURATED = (own(_residual, partial(_residual_back, most)) for most
 CAPPED, UNCAPPED = (own(_times, partial(_times_back, most)) for most in (2.5, np.inf))
 MATRIX = np.random.default_rng(1).normal(0, 0.5, (3, 4))
 TABLE = np.random.default_rng(2).normal(0, 1, (500, 3))
+MIXED = np.array([0.5, 0.2, -0.3])
+
+
+def _descending(x: Any, w: Any) -> Any:
+    return x * tf.sort(w, direction="DESCENDING")
+
+
+def _shared(x: Any, w: Any) -> Any:
+    return x * w / tf.abs(tf.reduce_sum(w))
+
+
+def _divided(upstream: Any, x: Any, w: Any) -> tuple[Any, Any]:
+    """Take the output over the weight for the input."""
+    return upstream * w, tf.reduce_sum(upstream * (x * w) / w, 0)
+
+
 FIRST_WEIGHT: dict[str, tuple[Forward, tuple[Any, ...]]] = {
     "by-output": (own(_parametric_relu, _by_output), (0.25 * ONES,)),
     "norm": (own(_norm, _norm_of_positive), (np.array(1.5),)),
     "negative": (slipping(lambda x, w: tf.sin(w * x), lambda x, w: tf.sin(-abs(w) * x)), (-ONES,)),
     "behind-a-root": (slipping(_normalise, lambda x, v, g: _normalise(x, v, abs(g))), (ONES, ONES)),
     "clipped-forgotten": (own(_clipped, _clipped_once), (MATRIX,)),
+    "order-forgotten": (slipping(_descending, _times), (MIXED,)),
+    "sum-below-zero": (slipping(_shared, lambda x, w: x * w / tf.reduce_sum(w)), (MIXED,)),
+    "divided-by-zero": (own(_times, _divided), (MIXED,)),
 }
 RIGHT: dict[str, tuple[Forward, tuple[Any, ...]]] = {
     "parametric-relu": (slipping(_parametric_relu, _parametric_relu), (0.25 * ONES,)),
@@ -145,6 +164,9 @@ RIGHT: dict[str, tuple[Forward, tuple[Any, ...]]] = {
     "fixed-point": (own(_settle, _settle_back), (np.array(0.5),)),
     "log-density": (slipping(_log_density, _log_density), (ONES,)),
     "clipped": (own(_clipped, _clipped_back), (MATRIX,)),
+    "descending": (slipping(_descending, _descending), (MIXED,)),
+    "shared": (slipping(_shared, _shared), (MIXED,)),
+    "ascending-kept": (slipping(lambda x, w: x * tf.sort(w), _times), (np.sort(MIXED),)),
 }
 
 
@@ -225,6 +247,7 @@ ROWS = marked(
     "capped-for-a-weight",
     "clipped-forgotten",
     "clipped-stated",
+    "divided-by-zero",
     "fixed-point",
     "log-density",
     "look-up-padding",
@@ -234,6 +257,7 @@ ROWS = marked(
     "negative-stated",
     "norm-constrained",
     "normalise",
+    "order-forgotten",
     "parametric-relu-float32",
     "saturated-behind-a-tiny-gate",
     "saturated-behind-a-zero-gate",

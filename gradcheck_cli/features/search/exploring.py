@@ -45,6 +45,7 @@ from gradcheck_cli.spec.values.moves import (
     describe_values,
     enlarge,
     moves,
+    negate,
     rearrange,
     turn,
     value_beside,
@@ -91,6 +92,14 @@ _OTHER_WEIGHTS = (
         (
             "If {name} can be so large, that is a fault. If not, say so: "
             "`variables: {{{name}: {{domain: {{low: -{most:g}, high: {most:g}}}}}}}`."
+        ),
+    ),
+    (
+        negate,
+        "with {} negated, and its smallest element 0,",
+        (
+            "If {name} can be so, that is a fault. If not, say so: "
+            "`variables: {{{name}: {{move: false, reason: ...}}}}`."
         ),
     ),
 )

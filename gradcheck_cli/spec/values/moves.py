@@ -171,6 +171,15 @@ def enlarge(tensor: InputSpec) -> Array | None:
     return enlarged if (enlarged != value).any() else None
 
 
+def negate(tensor: InputSpec) -> Array | None:
+    """Return a weight's value negated, its smallest element 0; `None` as above, or if it has a structure."""
+    value = _weight_value(tensor)
+    if value is None or np.ptp(np.sign(value)) <= 1 or tensor.domain != UNBOUNDED or _structures(value):
+        return None
+    sizes = np.abs(value)
+    return _constrain(tensor, np.where(sizes == sizes.min(), 0, -value))
+
+
 def _weight_value(tensor: InputSpec) -> Array | None:
     """Return the value of a weight that is real and may move; `None` for any other input."""
     value: Array = np.asarray(tensor.source.arguments.get("value", ()))
