@@ -151,7 +151,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def _say_crash(error: Exception) -> int:
     """Say what isn't anybody's error but ours, and return the exit code."""
-    if _interrupts:  # a library, such as pydantic, made an error of its own of what was raised in it
+    if _interrupts:  # a library made an error of its own of what was raised in it
         click.echo("interrupted", err=True)
         return INTERRUPTED
     import traceback

@@ -478,3 +478,18 @@ def version_fits(version: str, specifier: str) -> bool:
     from packaging.version import Version
 
     return SpecifierSet(specifier).contains(Version(version).base_version)
+
+
+@dataclass(frozen=True)
+class Excepted:
+    """One op type that can't be checked."""
+
+    op_type: str  # its name, or a function's as `module:qualname`, or a module's
+    kind: str  # one of `words.EXCEPTIONS`
+    reason: str  # why
+    place: str  # "path:line", where it is written
+    tensorflow: str = ""  # the versions of TensorFlow for which it holds; empty for any
+
+    def holds(self, version: str) -> bool:
+        """Whether it applies to a version of TensorFlow."""
+        return version_fits(version, self.tensorflow)

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import yaml
 
@@ -27,6 +28,7 @@ from gradcheck_cli.spec.case import (
     FOLDER_DEFAULTS,
     Case,
     CodeUnderTest,
+    Excepted,
     Expectations,
     Judging,
     Origin,
@@ -41,22 +43,11 @@ from gradcheck_cli.spec.case import (
     is_of_second_order,
     unmatched_rules,
 )
-from gradcheck_cli.spec.document_model import (
-    CaseModel,
-    ChecksModel,
-    Defaults,
-    Excepted,
-    ExceptionsFile,
-    MismatchModel,
-    OpModel,
-)
-from gradcheck_cli.spec.faults import show, suggest_file, validate
-from gradcheck_cli.spec.input_model import OP_NAME
+from gradcheck_cli.spec.faults import show, suggest_file
 from gradcheck_cli.spec.merge_trees import (
     collect_cases,
-    list_cases,
     merge_op,
-    reorder_inputs,
+    merge_over,
     split_op_types,
     with_constants,
 )
@@ -72,11 +63,13 @@ from gradcheck_cli.spec.read_arguments import (
     read_arguments,
     read_function,
     read_moving,
+    sources_of,
     takes_variant,
 )
+from gradcheck_cli.spec.spec_format import Keys, is_fit, model_of, read, type_of, write_out
 from gradcheck_cli.spec.values.constraints import few_values
-from gradcheck_cli.spec.words import BINDINGS, DTYPE_KINDS, GENERATORS, MODES
-from gradcheck_cli.spec.written import FaultLog, Unreadable, Written
+from gradcheck_cli.spec.words import BINDINGS, CHECKS, DTYPE_KINDS, GENERATORS, MODES
+from gradcheck_cli.spec.written import FaultLog, Place, Unreadable, Written
 from gradcheck_cli.visible import clean
 
 SUFFIXES = (".yaml", ".yml")
@@ -207,7 +200,7 @@ class _Reading:
             message = f"{what}{near and '. ' + near}"
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
             message = f"can't be read: {_describe_error(error)}"
-        self.log.add(display_path(path), message)
+        self.log.add(message, Place(display_path(path)))
         return None
 
     def read_file(self, file: Path) -> None:
@@ -228,7 +221,7 @@ class _Reading:
         except OSError as error:
             large = f"must be at most {yaml_tree.MAX_BYTES} bytes. Put large arrays in `file:`"
             message = large if error.errno == errno.EFBIG else f"can't be read: {_describe_error(error)}"
-            self.log.add(display_path(file), message)
+            self.log.add(message, Place(display_path(file)))
             return None
 
     def _read_folder_defaults(self, file: Path) -> Written | None:
@@ -240,15 +233,16 @@ class _Reading:
         documents = yaml_tree.parse(FaultLog(), "", content) if content else []
         if len(documents) != 1 or list(documents[0].entries) != ["defaults"]:
             return None
-        (document,) = yaml_tree.parse(self.log, display_path(file), content or b"")
+        (document,) = _parse(self.log, display_path(file), content or b"")
         return _read_defaults(document.at("defaults"))
 
     def read_content(self, origin: Origin, stem: str, content: bytes) -> None:
         """Read the text of specs or exceptions; `stem` is the name of a single op without one."""
         faults = self.log.count
-        documents = yaml_tree.parse(self.log, origin.path, content)
+        documents = _parse(self.log, origin.path, content)
         if not documents and self.log.count == faults:
-            self.log.add(origin.path, "must hold a spec, but is empty. Write op, forward and inputs")
+            message = "must hold a spec, but is empty. Write op, forward and inputs"
+            self.log.add(message, Place(origin.path))
         shared = self.folders.get(origin.folder)
         ops: list[_Op] = []
         names: dict[str, str] = {}  # the place of each op's name
@@ -259,8 +253,24 @@ class _Reading:
                 ops += _read_ops(document, shared)
         for op, cases in ops:
             name = _name_op(op, names, stem if len(ops) == 1 else None)
-            read = _read_cases(op, cases, name, replace(origin, line=op.line))
+            read = _read_cases(op, cases, name, replace(origin, line=op.place.spot.line))
             self.cases += read if self.seed is None else [replace(case, seed=self.seed) for case in read]
+
+
+def _parse(log: FaultLog, path: str, content: bytes) -> list[Written]:
+    """Read the documents of a file, with short forms written out."""
+    documents = yaml_tree.parse(log, path, content)
+    return [
+        document._replace(data=write_out(_document(), document.data, document.place))
+        for document in documents
+    ]
+
+
+@cache
+def _document() -> dict[str, Any]:
+    """Return what any document may hold."""
+    models = [model_of(name)["properties"] for name in ("OpModel", "OpsFile", "ExceptionsFile")]
+    return {"type": "object", "properties": {key: part for model in models for key, part in model.items()}}
 
 
 _Op: TypeAlias = tuple[Written, Sequence[Written]]  # an op, and its cases
@@ -268,11 +278,11 @@ _Op: TypeAlias = tuple[Written, Sequence[Written]]  # an op, and its cases
 
 def _read_exceptions(document: Written, places: dict[str, str]) -> list[Excepted]:
     """Read a document with `exceptions`, and add where each op type is excepted; faults are logged."""
-    model, _ = validate(ExceptionsFile, document)
+    keys, _ = read("ExceptionsFile", document)
     excepted = []
-    for op_type, entry in ((model and model.exceptions) or {}).items():
-        text, _ = document.find("exceptions", op_type)
-        place = f"{text.path}:{text.mark.key.line}"
+    for op_type, entry in ((keys and keys.exceptions) or {}).items():
+        written = document.at("exceptions", op_type).place
+        place = f"{written.path}:{written.key.line}"
         if op_type in places:
             message = f"must be excepted once, but {places[op_type]} does so too. Remove one"
             document.at("exceptions").add_key(message, op_type)
@@ -283,17 +293,9 @@ def _read_exceptions(document: Written, places: dict[str, str]) -> list[Excepted
 
 
 def _read_defaults(defaults: Written) -> Written:
-    """Return defaults as a document of their own; their faults are logged."""
-    defaults = defaults.alone()
-    for cases in (defaults.at("cases"), *defaults.at("case_sets").entries.values()):
-        _check_cases(list_cases(cases))
-    validate(Defaults, defaults)
+    """Return defaults; their faults are logged."""
+    read("Defaults", defaults)
     return defaults
-
-
-def _check_cases(cases: Iterable[Written]) -> None:
-    for case in cases:
-        validate(CaseModel, case)
 
 
 def _read_ops(document: Written, shared: Written | None) -> Iterator[_Op]:
@@ -313,7 +315,8 @@ def _read_ops(document: Written, shared: Written | None) -> Iterator[_Op]:
     defaults = shared
     if "defaults" in document.data:
         defaults = _read_defaults(document.at("defaults"))
-        defaults = defaults.over(shared if defaults.data else None, merge_op)
+        if shared is not None and defaults.entries:
+            defaults = defaults._replace(data=merge_op(shared.data, defaults.data))
     listed = document.at("ops")
     if not listed.items:
         got = show(listed.data) if "ops" in document.data else "nothing"
@@ -327,11 +330,8 @@ def _read_ops(document: Written, shared: Written | None) -> Iterator[_Op]:
 
 def _merge_over(defaults: Written | None, op: Written) -> Iterator[_Op]:
     """Yield an op merged over defaults; of several op types, one for each."""
-    if defaults is not None and not defaults.entries:
-        defaults = None
-    op = op.alone().over(defaults, lambda below, above: reorder_inputs(merge_op(below, above), above))
+    op = merge_over(op, defaults)
     cases = collect_cases(op, defaults)
-    _check_cases(cases)
     for op_of_type in split_op_types(op):
         yield op_of_type, cases
 
@@ -341,14 +341,14 @@ def _name_op(op: Written, names: dict[str, str], stem: str | None) -> str:
     name = _fill_op_type(op) if "op" in op.data else stem or op.data.get("op_type", "")
     if name == "":
         op.add("is missing; only the op of a file with a single op is named after the file", "op")
-    if "op" not in op.data and stem is not None and not OP_NAME.fullmatch(stem):
+    if "op" not in op.data and stem is not None and not is_fit(type_of("op_name"), stem):
         message = f"is missing; the file's name {stem!r} can't be one, as it has spaces or commas"
         op.add(message, "op")
     if not name or not isinstance(name, str):
         return ""  # the model reports what isn't a text
     if name in names:
         op.add(f"must be unique in a file, but got {name!r}, which {names[name]} has. Rename one", "op")
-    names.setdefault(name, f"{op.texts[0].path}:{op.line}")
+    names.setdefault(name, f"{op.place.path}:{op.place.spot.line}")
     return name
 
 
@@ -374,7 +374,7 @@ class _Merged:
     op: str
     origin: Origin
     node: Written
-    model: OpModel
+    model: Keys
     broken: set[str]
 
     @property
@@ -389,7 +389,7 @@ def _read_cases(op: Written, cases: Sequence[Written], op_name: str, origin: Ori
     if base is None:
         return []
     check_binding(op, base.model, base.broken)
-    if base.model.inputs is None:
+    if not base.model.inputs:
         if not base.has_broken_inputs:
             op.add("is missing; name each input of forward, such as {x: {shape: [3]}}", "inputs")
         return []
@@ -400,7 +400,7 @@ def _read_cases(op: Written, cases: Sequence[Written], op_name: str, origin: Ori
         and any(
             model.shape is None
             and model.ragged is None
-            and not any(GENERATORS[kind].is_fixed for kind in model.sources)
+            and not any(GENERATORS[kind].is_fixed for kind in sources_of(model))
             for tensors in base.model.inputs.values()
             for model in leaves_of(tensors)
         )
@@ -410,10 +410,13 @@ def _read_cases(op: Written, cases: Sequence[Written], op_name: str, origin: Ori
     for case in cases:
         name = case.at("name")
         if isinstance(name.data, str) and (first := names.setdefault(name.data, name)) is not name:
-            name.add(f"must be unique, but got {name.data!r}, which line {first.line} has. Rename one")
+            name.add(
+                f"must be unique, but got {name.data!r}, which line {first.place.spot.line} has. Rename one"
+            )
         check_known(case.at("inputs"), base.node.at("inputs"))
-        merged = _validate(op_name, origin, case.without("name").over(op.without("name"), merge_op))
-        if merged is not None and merged.model.inputs is not None:
+        own = merge_op(op.data.without("cases", "case_sets"), case.data.without("name"))
+        merged = _validate(op_name, origin, case._replace(data=own))
+        if merged is not None and merged.model.inputs:
             read.append((merged, str(name.data or "")))
     variants = [(merged, _read_variants(merged, name)) for merged, name in read]
     if op.log.count == faults:
@@ -423,7 +426,7 @@ def _read_cases(op: Written, cases: Sequence[Written], op_name: str, origin: Ori
 
 def _validate(op: str, origin: Origin, node: Written) -> _Merged | None:
     node = with_constants(node)
-    model, broken = validate(OpModel, node)
+    model, broken = read("OpModel", node)
     if model is None:
         return None
     check_functions(node, model)
@@ -462,9 +465,9 @@ def _require_second_order(variants: Sequence[tuple[_Merged, Sequence[Case]]]) ->
     lists: dict[tuple[str | int, ...], tuple[Written, set[str]]] = {}
     for merged, cases in variants:
         node = merged.node.at("second_order")
-        text, is_written = node.find()
-        if is_written and text.path == node.texts[0].path and text.place[0] != "defaults":
-            _, runs = lists.setdefault(text.place, (node, set()))
+        place = node.place
+        if node.items and place.path == merged.node.place.path and place.keys[0] != "defaults":
+            _, runs = lists.setdefault(place.keys, (node, set()))
             runs.update(merged.model.modes, (case.dtype for case in cases))
     for node, runs in lists.values():
         for word in node.items:
@@ -536,12 +539,14 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
             # Few values of an input are all tested, unless a number of samples is stated.
             samples=max(
                 model.samples,
-                *(len(few_values(tensor)) for tensor in tensors if "samples" not in model.model_fields_set),
+                *(len(few_values(tensor)) for tensor in tensors if "samples" not in node.data),
                 0,
             ),
             tolerance=fill(StatedTolerance, model.tolerance),
             power=fill(Power, model.power),
-            checks_off=frozenset(name for name, is_on in model.checks or ChecksModel() if not is_on),
+            checks_off=frozenset(
+                name for name, check in CHECKS.items() if not (model.checks or {}).get(name, check.is_on)
+            ),
             nondeterminism=model.nondeterminism.atol if model.nondeterminism else 0.0,
             second_order=second_order,
             unreached=tuple((model.unreached or {}).items()),
@@ -553,7 +558,7 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
     return case
 
 
-def _modes_of_second_order(model: OpModel, dtype: str) -> tuple[str, ...]:
+def _modes_of_second_order(model: Keys, dtype: str) -> tuple[str, ...]:
     """Return the modes in which the second order of a dtype is checked."""
     written = model.second_order
     if not isinstance(written, list):
@@ -563,18 +568,18 @@ def _modes_of_second_order(model: OpModel, dtype: str) -> tuple[str, ...]:
     return (modes or MODES) if dtype in (dtypes or [dtype]) else ()
 
 
-def _rules_of(model: OpModel, *, is_second_order: bool) -> tuple[PairRule, ...]:
+def _rules_of(model: Keys, *, is_second_order: bool) -> tuple[PairRule, ...]:
     """Return the pair rules in the order written; a dtype without second order has none of second order."""
     rules = []
     for glob, rule in (model.pairs or {}).items():
         if isinstance(model.second_order, list) and not is_second_order and is_of_second_order(glob):
             continue
-        expect, kind = _expectation_of(rule.expect) if "expect" in rule.model_fields_set else ("", "")
+        expect, kind = _expectation_of(rule.expect or "")
         rules.append(fill(PairRule, rule, glob=glob, expect=expect, kind=kind))
     return tuple(rules)
 
 
-def _expectation_of(written: str | MismatchModel) -> tuple[str, str]:
+def _expectation_of(written: str | Keys) -> tuple[str, str]:
     """Return the expectation and, if it is given, the kind of a mismatch."""
     if isinstance(written, str):
         return written, ""

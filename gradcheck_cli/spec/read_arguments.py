@@ -23,17 +23,15 @@ from typing import Any, NamedTuple, TypeVar
 
 from gradcheck_cli.errors import suggest
 from gradcheck_cli.spec.case import UNBOUNDED, Argument, Form, FunctionRef, InputSpec, Source, kind_of
-from gradcheck_cli.spec.document_model import Defaults, OpModel, VariableModel
 from gradcheck_cli.spec.faults import show
-from gradcheck_cli.spec.input_model import FUNCTION, InputModel, NumpyFunction, Ragged, Sparse, Strict
 from gradcheck_cli.spec.op_inputs import op_inputs
+from gradcheck_cli.spec.spec_format import Keys, type_of
 from gradcheck_cli.spec.values import constraints
 from gradcheck_cli.spec.words import BINDINGS, DEFAULT_DTYPE, GENERATORS, SOURCES
 from gradcheck_cli.spec.written import Unreadable, Written
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
-Tensors = InputModel | list[InputModel] | None
 Read = tuple[Form, tuple[InputSpec, ...]]
 
 
@@ -45,7 +43,7 @@ def _arguments_of(kind: str, value: Any) -> dict[str, object]:  # noqa: ANN401 (
         return {"values": tuple(value)}
     if kind == "bool":
         return {"probability": 0.5 if value is True else float(value)}
-    if isinstance(value, Strict):  # its numbers
+    if isinstance(value, dict):  # its numbers
         return dict(value)
     names = {"value": "value", "triangular": "side", "generator": "name"}
     return {names[kind]: value} if kind in names else {}
@@ -56,7 +54,7 @@ class Setting(NamedTuple):
 
     folder: str  # of relative paths
     dtype: str | None  # of an input that names none: the entry of `dtypes`, or as an op type has it
-    op: OpModel
+    op: Keys
 
     @property
     def is_raw_op(self) -> bool:
@@ -64,19 +62,18 @@ class Setting(NamedTuple):
         return self.op.op_type is not None and self.op.forward is None
 
 
-def _read_input(setting: Setting, name: str, node: Written, model: InputModel) -> InputSpec:
+def _read_input(setting: Setting, name: str, node: Written, model: Keys) -> InputSpec:
     """Return an input, named `values[0]` in a list.
 
     Raises:
         Unreadable: it has faults, which are logged.
     """
     moving = read_moving(node, model)
-    before, kinds = node.log.count, list(model.sources)
-    if len(kinds) > 1:
-        node.refuse(
-            f"must have one source of values, but got {' and '.join(kinds)}. Keep one of them", kinds[1]
-        )
-    kind, value = next(iter(model.sources.items()), ("default", None))
+    before, sources = node.log.count, sources_of(model)
+    if len(sources) > 1:
+        message = f"must have one source of values, but got {' and '.join(sources)}. Keep one of them"
+        node.refuse(message, list(sources)[1])
+    kind, value = next(iter(sources.items()), ("default", None))
     dtype = model.dtype or _own_dtype(model) or setting.dtype or DEFAULT_DTYPE
     source = Source(kind, _arguments_of(kind, value))
     _require_family(kind, dtype, node)
@@ -120,7 +117,7 @@ def _require_family(kind: str, dtype: str, node: Written) -> None:
 Record = TypeVar("Record")
 
 
-def fill(record: type[Record], model: Strict | None, **own: Any) -> Record:  # noqa: ANN401 (as `replace` has it)
+def fill(record: type[Record], model: Keys | None, **own: Any) -> Record:  # noqa: ANN401 (as `replace` has it)
     """Return a record of a case, with the model's keys for the fields of the same names.
 
     A key that isn't written leaves the record's default.
@@ -128,7 +125,7 @@ def fill(record: type[Record], model: Strict | None, **own: Any) -> Record:  # n
     Args:
         own: the fields that aren't what is written.
     """
-    keys = vars(model) if model else {}
+    keys = model or Keys()
     written = {
         name: tuple(value) if isinstance(value, list) else value
         for name in record.__dataclass_fields__  # type: ignore[attr-defined]  # a dataclass
@@ -137,27 +134,28 @@ def fill(record: type[Record], model: Strict | None, **own: Any) -> Record:  # n
     return record(**{**written, **own})
 
 
-def read_moving(node: Written, model: InputModel | VariableModel) -> dict[str, Any]:
+def read_moving(node: Written, model: Keys) -> dict[str, Any]:
     """Return how far an input or a variable goes: `domain`, and `keeps`, why it doesn't move.
 
     What doesn't move without a reason is logged, and a reason without that.
     """
-    if not model.move and not model.reason:
+    stays = model.move is False
+    if stays and not model.reason:
         node.add("must go with a reason. Say why it doesn't move: {move: false, reason: ...}", "move")
-    if model.move and model.reason:
+    if model.reason and not stays:
         node.add("must go with move: false. Drop it, or say move: false", "reason")
     written = (model.domain.low, model.domain.high) if model.domain else (None, None)
     domain = tuple(limit if end is None else end for end, limit in zip(written, UNBOUNDED, strict=True))
-    return {"domain": domain, "keeps": "" if model.move else model.reason or ""}
+    return {"domain": domain, "keeps": (stays and model.reason) or ""}
 
 
-def _op_dtypes(op: OpModel) -> dict[str, str]:
+def _op_dtypes(op: Keys) -> dict[str, str]:
     """Return the dtypes of inputs that name none: those in an op type's definition, by the inputs' names.
 
     An input has the dtype of another with the same type attr.
     """
     inputs, definition = op.inputs or {}, op_inputs(op.op_type, op.forward)
-    written = {name: getattr(tensors, "dtype", None) for name, tensors in inputs.items()}
+    written = {name: keys and keys.dtype for name, keys in inputs.items()}
     shared = {definition[name].attr: dtype for name, dtype in written.items() if dtype and name in definition}
     return {
         name: (shared.get(op_input.attr) if op_input.attr else None) or op_input.dtype
@@ -166,7 +164,7 @@ def _op_dtypes(op: OpModel) -> dict[str, str]:
     }
 
 
-def takes_variant(op: OpModel) -> bool:
+def takes_variant(op: Keys) -> bool:
     """Tell whether `dtypes` sets the dtype of any input."""
     dtypes = _op_dtypes(op)
     leaves = [
@@ -175,38 +173,31 @@ def takes_variant(op: OpModel) -> bool:
     return any(leaf.dtype is None and not _own_dtype(leaf) for leaf in leaves)
 
 
-def _own_dtype(model: InputModel) -> str:
+def _own_dtype(model: Keys) -> str:
     """Return the dtype that an input's generator implies; empty if it implies none."""
-    return next((GENERATORS[kind].dtype for kind in model.sources), "")
+    return next((GENERATORS[kind].dtype for kind in sources_of(model)), "")
 
 
-class _Structure(NamedTuple):
-    """A structure of inputs: its kind, where its parts are written in it, and these by key or index."""
-
-    kind: str
-    place: tuple[str, ...]
-    parts: Mapping[str | int, Tensors]
+def sources_of(keys: Keys) -> dict[str, Any]:
+    """Return the values of an input's generators, by key; a sound input has at most one."""
+    return {kind: keys[kind] for kind in GENERATORS if kind in keys}
 
 
-def _structure_of(tensors: Tensors) -> _Structure | None:
-    """Return the structure that an argument is; `None` for a tensor."""
-    if isinstance(tensors, list):
-        return _Structure("list", (), dict(enumerate(tensors)))
-    if tensors is None or not tensors.structure:
-        return None
-    parts: dict[str | int, Tensors] = dict(enumerate(tensors.tuple_ or tensors.list_ or ()))
-    parts |= tensors.dict_ or tensors.fields or {}  # type: ignore[arg-type]  # whose keys are text alone
-    place = "fields" if tensors.structure == "object" else tensors.structure
-    return _Structure(tensors.structure, (place,), parts)
+def _structure_of(keys: Keys) -> tuple[str, Mapping[str | int, Any]]:
+    """Return the key that makes an input a structure, and its parts by key or index; no key for a tensor."""
+    key = next((key for key in ("dict", "tuple", "list", "fields", "object") if key in keys), "")
+    parts = keys.get(key) or ()
+    if key == "object":
+        return "fields", {}
+    return key, parts if isinstance(parts, dict) else dict(enumerate(parts))
 
 
-def leaves_of(tensors: Tensors) -> Iterator[InputModel]:
+def leaves_of(keys: Keys | None) -> Iterator[Keys]:
     """Yield the tensors of an argument; a name alone declares one about which nothing is known."""
-    structure = _structure_of(tensors)
-    if structure is None:
-        yield tensors or InputModel()  # type: ignore[misc]  # no list, which is a structure
-        return
-    for part in structure.parts.values():
+    key, parts = _structure_of(keys or Keys())
+    if not key:
+        yield keys or Keys()
+    for part in parts.values():
         yield from leaves_of(part)
 
 
@@ -260,30 +251,29 @@ def check_known(case_inputs: Written, inputs: Written) -> None:
                 check_known(node.at(key), inputs.at(name, key))
 
 
-def _read(setting: Setting, name: str, node: Written, tensors: Tensors) -> Read:
-    structure = _structure_of(tensors)
-    if structure is None:
-        return _read_tensor(setting, name, node, tensors or InputModel())  # type: ignore[arg-type]  # no list
-    kind, place, parts = structure
-    if place:
-        if setting.is_raw_op:
-            node.refuse(
-                f"must be a tensor or a list of tensors for an op type, but got a structure ({kind}). "
-                "Name the op type's own arguments",
-            )
-        _require_alone(node, kind)
+def _read(setting: Setting, name: str, node: Written, keys: Keys | None) -> Read:
+    place, parts = _structure_of(keys or Keys())
+    if not place:
+        return _read_tensor(setting, name, node, keys or Keys())
+    kind = "object" if place == "fields" else place
+    if setting.is_raw_op and kind != "list":
+        node.refuse(
+            f"must be a tensor or a list of tensors for an op type, but got a structure ({kind}). "
+            "Name the op type's own arguments",
+        )
+    _require_alone(node, kind)
 
     def read_part(key: str | int) -> Read:
         label = f"{name}[{key}]" if isinstance(key, int) else f"{name}.{key}"
-        return _read(setting, label, node.at(*place, key), parts[key])
+        return _read(setting, label, node.at(place, key), parts[key])
 
     read = _read_each(parts, read_part)
-    keys = tuple(key for key in parts if isinstance(key, str))
-    form = Form(kind, tuple(form for form, _ in read), keys, getattr(tensors, "object_", None) or "")
+    names = tuple(key for key in parts if isinstance(key, str))
+    form = Form(kind, tuple(form for form, _ in read), names, (keys or Keys()).object or "")
     return form, tuple(tensor for _, own in read for tensor in own)
 
 
-def _read_tensor(setting: Setting, name: str, node: Written, model: InputModel) -> Read:
+def _read_tensor(setting: Setting, name: str, node: Written, model: Keys) -> Read:
     kinds = [kind for kind in ("sparse", "ragged") if getattr(model, kind) is not None]
     if not kinds:
         return Form(), (_read_input(setting, name, node, model),)
@@ -295,7 +285,7 @@ def _read_tensor(setting: Setting, name: str, node: Written, model: InputModel) 
             f"must be a tensor or a list of tensors for an op type, but got a {kind} one. "
             "Name the op type's own arguments, such as its indices and its values",
         )
-    if BINDINGS[binding_of(setting.op)].is_numpy or isinstance(setting.op.forward, NumpyFunction):
+    if BINDINGS[binding_of(setting.op)].is_numpy or isinstance(setting.op.forward, dict):
         node.refuse(
             f"must be of arrays for a NumPy forward, but got a {kind} tensor. "
             "Give its parts as inputs of their own, and build it in the forward",
@@ -323,15 +313,15 @@ def _require_alone(node: Written, kind: str) -> None:
             node.refuse(f"is missing; {remedies[key]}", key)
 
 
-def _read_sparse(setting: Setting, name: str, node: Written, model: InputModel) -> Read:
+def _read_sparse(setting: Setting, name: str, node: Written, model: Keys) -> Read:
     """Return a SparseTensor's indices, values and dense shape."""
-    sparse = model.sparse or Sparse()
+    sparse = model.sparse or Keys()
     if not model.shape:
         fault = "is missing" if model.shape is None else "must have a dimension, but got []"
         node.refuse(f"{fault}; write the dense shape of the sparse tensor, such as [3, 4]", "shape")
     shape = tuple(model.shape)
     count = _count_nonzeros(node, sparse, shape)
-    own = model.model_copy(update={"shape": [count], "sparse": None})
+    own = Keys({**model, "shape": [count], "sparse": None})
     values = _read_input(setting, f"{name}.values", node, own)
     indices = _places(f"{name}.indices", sparse.indices or [])
     if not indices.shape[0]:
@@ -346,7 +336,7 @@ def _places(name: str, value: list[Any]) -> InputSpec:
     return InputSpec(name, "int64", constraints.shape_of(value) or (), source, differentiate=False)
 
 
-def _count_nonzeros(node: Written, sparse: Sparse, shape: tuple[int, ...]) -> int:
+def _count_nonzeros(node: Written, sparse: Keys, shape: tuple[int, ...]) -> int:
     """Return the number of nonzeros; refuse those that don't fit."""
     elements = math.prod(shape)
     if (sparse.indices is None) == (sparse.nnz is None):
@@ -368,9 +358,9 @@ def _count_nonzeros(node: Written, sparse: Sparse, shape: tuple[int, ...]) -> in
     return count
 
 
-def _read_ragged(setting: Setting, name: str, node: Written, model: InputModel) -> Read:
+def _read_ragged(setting: Setting, name: str, node: Written, model: Keys) -> Read:
     """Return a RaggedTensor's flat values and row splits."""
-    ragged = model.ragged or Ragged(row_lengths=[[0]])
+    ragged = model.ragged
     if model.shape is not None:
         node.refuse(
             "must be left out for a ragged tensor: ragged.row_lengths says how long its rows are. "
@@ -385,7 +375,7 @@ def _read_ragged(setting: Setting, name: str, node: Written, model: InputModel) 
                 *("ragged", "row_lengths", outer + 1),
             )
     shape = [sum(nested[-1]), *ragged.inner_shape]
-    own = model.model_copy(update={"shape": shape, "ragged": None})
+    own = Keys({**model, "shape": shape, "ragged": None})
     values = _read_input(setting, f"{name}.flat_values", node, own)
     splits = [
         _places(
@@ -400,19 +390,20 @@ def _read_ragged(setting: Setting, name: str, node: Written, model: InputModel) 
 KEYS = frozenset({"forward", "op_type", "gradient", "binding"})
 
 
-def _target(function: str | NumpyFunction) -> str:
-    return function if isinstance(function, str) else function.numpy
+def _target(function: str | Keys) -> str:
+    return str(function.numpy if isinstance(function, Keys) else function)
 
 
-def check_functions(node: Written, model: OpModel) -> None:
+def check_functions(node: Written, model: Keys) -> None:
     """Log functions of a module that the spec doesn't name: `.attribute`."""
     for key in ("forward", "gradient", "reference"):
         written = getattr(model, key)
         if model.module is None and written is not None and _target(written).startswith("."):
-            node.add(f"must be {FUNCTION}, but got {show(_target(written))}. Write it, or `module`", key)
+            expected = type_of("function")["expects"]
+            node.add(f"must be {expected}, but got {show(_target(written))}. Write it, or `module`", key)
 
 
-def read_function(model: OpModel, key: str) -> FunctionRef | None:
+def read_function(model: Keys, key: str) -> FunctionRef | None:
     """Return a function of a spec: `module:attribute`, `.attribute` or `{numpy: module:function}`."""
     written = getattr(model, key)
     if written is None:
@@ -422,16 +413,16 @@ def read_function(model: OpModel, key: str) -> FunctionRef | None:
     return FunctionRef(f"{module}:{target[1:]}" if module else target, numpy=not isinstance(written, str))
 
 
-def binding_of(model: Defaults) -> str:
+def binding_of(model: Keys) -> str:
     """Return the binding, written or by default."""
     if model.binding is not None:
-        return model.binding
+        return str(model.binding)
     if model.gradient is None:
         return "autodiff"
     return "override" if model.op_type is not None and model.forward is None else "custom_gradient"
 
 
-def check_binding(node: Written, model: Defaults, broken: set[str]) -> None:
+def check_binding(node: Written, model: Keys, broken: set[str]) -> None:
     """Log contradictions among forward, op_type, gradient and binding, if none of these keys is broken."""
     if KEYS & broken:
         return
@@ -461,7 +452,7 @@ def check_binding(node: Written, model: Defaults, broken: set[str]) -> None:
         )
     elif facts.has_gradient and not has_gradient:
         node.add(f"is missing; binding {binding} attaches it to the forward", "gradient")
-    elif not facts.has_gradient and isinstance(model.forward, NumpyFunction):
+    elif not facts.has_gradient and isinstance(model.forward, dict):
         node.add(
             "must be a function of tensors for binding autodiff, but got a NumPy function. "
             "Write gradient and binding: py_func",

@@ -20,21 +20,15 @@ PAIR_EXPECTATIONS = (*EXPECTATIONS, "disconnected", "zero", "skip")
 # How a gradient can be wrong: a wrong number, None where the derivative isn't zero, NaN or infinity where it
 # is finite, another shape or dtype than the input's, an exception.
 MISMATCHES = ("value", "none", "nonfinite", "form", "raises")
-# Keys of an input whose two numbers may be a list, in this order.
-TWO_NUMBERS = {
-    "uniform": ("low", "high"),
-    "normal": ("mean", "stddev"),
-    "integers": ("low", "high"),
-    "domain": ("low", "high"),
-}
 
 
 @cache
 def read_table(name: str) -> dict[str, Any]:
-    """Return a table that is written as data: `words_of_others`, or `keys`, by model and key."""
-    import yaml  # late: few words are wrong
+    """Return a table that is written as data: `words_of_others`, or the spec's `format`."""
+    import yaml  # late: a command's help needs none
 
-    tables: dict[str, Any] = yaml.safe_load(Path(__file__).with_name(f"{name}.yaml").read_text("utf-8"))
+    text = Path(__file__).with_name(f"{name}.yaml").read_text("utf-8")
+    tables: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 (safe)
     return tables
 
 
@@ -205,6 +199,9 @@ DTYPES = (
     *("bool", "string"),
 )
 DEFAULT_DTYPE = "float64"
+# What lists of `dtypes` and of `second_order` may hold.
+DTYPES_AND_KINDS = (*VARYING_DTYPES, *DTYPE_KINDS)
+DTYPES_AND_MODES = (*VARYING_DTYPES, *MODES)
 
 INTEGER_RANGES = {
     **{f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)},

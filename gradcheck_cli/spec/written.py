@@ -1,23 +1,23 @@
-"""What is written in a spec, as plain data, and where: for faults."""
+"""What is written in a spec: plain mappings, lists and scalars that know where each value stands; for faults.
+
+A mapping or list keeps the places of its values. So whatever is made of parts of several texts, by merging or
+by writing out a short form, knows where each part is written.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from gradcheck_cli.errors import Fault
-from gradcheck_cli.spec.words import EXCEPTIONS, PAIR_EXPECTATIONS, TWO_NUMBERS
 
 Path: TypeAlias = tuple[str | int, ...]
+Data: TypeAlias = Any  # mappings, lists and scalars that are written
 
 
 class Unreadable(Exception):  # noqa: N818 (control flow of those who read)
     """A part of a spec has faults, which are logged, so that it can't be read."""
-
-
-_WORDED = (*PAIR_EXPECTATIONS, *EXCEPTIONS)  # keys of short forms, each of which stands for two others
 
 
 class Spot(NamedTuple):
@@ -28,55 +28,51 @@ class Spot(NamedTuple):
     stop: int = 0
 
 
-NOWHERE = Spot()
-
-
-class Mark(NamedTuple):
-    """Where a value stands (a list, mapping or null that begins below its key: the key), its parts."""
-
-    spot: Spot
-    key: Spot
-    parts: Mapping[str | int, Mark] = MappingProxyType({})  # by the keys of a mapping, the indices of a list
-    kind: type = str  # dict, list, or str for any scalar
-
-    def find(self, path: Path) -> tuple[Mark, Path, Path]:
-        """Return the mark at a path, or the nearest above it.
-
-        The path is that of a long form. What a short form stands for has the place of the short form.
-
-        Returns:
-            The mark, the keys on the way to it as they are written, and the rest of the path, which isn't
-            written.
-        """
-        mark: Mark = self
-        keys: Path = ()
-        for number, key in enumerate(path):
-            written = key if key in mark.parts else mark._short(key, path[number - 1])
-            if written is None:
-                return mark, keys, path[number:]
-            if written in mark.parts:
-                mark, keys = mark.parts[written], (*keys, written)
-        return mark, keys, ()
-
-    def _short(self, key: str | int, above: str | int) -> str | int | None:
-        """Return what stands for a key that isn't written: a word, a place in a list, or -1 for the whole."""
-        if self.kind is dict:
-            words = {"reason": _WORDED, "expect": ("mismatch",)}.get(str(key), ())
-            word = next((word for word in words if word in self.parts), None)
-            return -1 if word and key == "expect" else word
-        if self.kind is str:
-            return -1 if isinstance(key, int) or key in ("expect", "value") else None
-        ends = TWO_NUMBERS.get(str(above), ())
-        is_shape = key == "shape" and not any(part.parts for part in self.parts.values())
-        return ends.index(str(key)) if key in ends else -1 if is_shape or key == "value" else None
-
-
-class Text(NamedTuple):
-    """A part of a document: its file, its place there, and its marks."""
+class Place(NamedTuple):
+    """Where a value is written, and its key (a list, mapping or null that begins below its key: the key)."""
 
     path: str
-    place: Path
-    mark: Mark
+    keys: Path = ()
+    spot: Spot = Spot()
+    key: Spot = Spot()
+
+
+class Entries(dict[Any, Any]):
+    """A mapping that knows where each of its values is written."""
+
+    def __init__(self, values: Mapping[Any, Any], places: Mapping[Any, Place]) -> None:
+        """Take the values, and their places by the same keys."""
+        super().__init__(values)
+        self.places = places
+
+    def over(self, below: Entries) -> Entries:
+        """Return these entries with those below them that have other keys."""
+        return Entries({**below, **self}, {**below.places, **self.places})
+
+    def of_keys(self, keys: Iterable[str]) -> Entries:
+        """Return the entries of some keys, in their order."""
+        keys = list(keys)
+        return Entries({key: self[key] for key in keys}, {key: self.places[key] for key in keys})
+
+    def without(self, *keys: str) -> Entries:
+        """Return the entries of all keys but these."""
+        return self.of_keys(key for key in self if key not in keys)
+
+
+class Items(list[Any]):
+    """A list that knows where each of its elements is written."""
+
+    def __init__(self, values: Iterable[Any], places: Mapping[Any, Place]) -> None:
+        """Take the elements, and their places by index."""
+        super().__init__(values)
+        self.places = places
+
+
+def plain(written: Data) -> Data:
+    """Return what is written without its places, for what outlives the reading of a spec."""
+    if isinstance(written, dict):
+        return {key: plain(value) for key, value in written.items()}
+    return list(map(plain, written)) if isinstance(written, list) else written
 
 
 @dataclass
@@ -88,45 +84,52 @@ class FaultLog:
     # places about which nothing more is said
     settled: set[tuple[str, int, str]] = field(default_factory=set)
 
-    def add(self, path: str, message: str, spot: Spot = NOWHERE, place: Path = ()) -> None:
-        """Add a fault."""
-        fault = Fault(path, spot.line, show_place(place), message, (spot.start, spot.stop))
-        if (path, spot.line, fault.place) not in self.settled:
+    def add(self, message: str, place: Place, *, at_key: bool = False) -> None:
+        """Add a fault of a value, or of its key."""
+        spot = place.key if at_key else place.spot
+        fault = Fault(place.path, spot.line, show_place(place.keys), message, (spot.start, spot.stop))
+        if (fault.path, fault.line, fault.place) not in self.settled:
             self.count += 1
             self.faults[fault] = None
 
-    def settle(self, path: str, message: str, spot: Spot, place: Path) -> None:
+    def settle(self, message: str, place: Place) -> None:
         """Add a fault after which nothing more is said about its place."""
-        self.add(path, message, spot, place)
-        if place:
-            self.settled.add((path, spot.line, show_place(place)))
+        self.add(message, place)
+        if place.keys:
+            self.settled.add((place.path, place.spot.line, show_place(place.keys)))
 
 
 class Written(NamedTuple):
-    """Plain data, and where it is written: in one text, or merged from several, the uppermost first.
-
-    `path` leads from the texts to the data. `moved` says where a part is written that has left its place.
-    """
+    """A part of a spec, where it is written, and the log for its faults."""
 
     log: FaultLog
-    data: Any
-    texts: tuple[Text, ...]
-    path: Path = ()
-    moved: tuple[tuple[Path, Path], ...] = ()
+    data: Data
+    place: Place
 
     def at(self, *path: str | int) -> Written:
-        """Return what is at `path` below this one; its data is `None` if there is nothing."""
-        data = self.data
+        """Return what is at `path` below this one; its data is `None` if there is nothing.
+
+        A word or number that stands for a list is its own element.
+        """
+        data, place = self.data, self.place
         for key in path:
             try:
-                data = data[key]
-            except (KeyError, IndexError, TypeError):
-                data = None
-        return self._replace(data=data, path=self.path + path)
+                data, place = data[key], data.places[key]
+            except (KeyError, IndexError, TypeError, AttributeError):
+                if isinstance(key, str) or isinstance(data, Items | None):
+                    place = place._replace(keys=(*place.keys, key))
+                    data = None
+        return Written(self.log, data, place)
 
-    def without(self, key: str) -> Written:
-        """Return this mapping without an entry."""
-        return self._replace(data={other: part for other, part in self.data.items() if other != key})
+    def having(self, **parts: Data) -> Written:
+        """Return this mapping with other values of some keys, which may stand elsewhere."""
+        written = {
+            key: part if isinstance(part, Written) else self.at(key)._replace(data=part)
+            for key, part in parts.items()
+        }
+        values = {key: part.data for key, part in written.items()}
+        places = {key: part.place for key, part in written.items()}
+        return self._replace(data=Entries(values, places).over(self.data))
 
     @property
     def entries(self) -> dict[str, Written]:
@@ -143,44 +146,9 @@ class Written(NamedTuple):
         data = self.at(key).data
         return [data] if isinstance(data, str) else data if isinstance(data, list) else []
 
-    def alone(self) -> Written:
-        """Return this part as a document of its own, with the texts that hold it."""
-        marks = [(text, *text.mark.find(self.path)) for text in self.texts]
-        texts = [Text(text.path, text.place + keys, mark) for text, mark, keys, left in marks if not left]
-        return Written(self.log, self.data, tuple(texts or [self.find()[0]]))
-
-    def over(self, below: Written | None, merge: Callable[[Any, Any], Any]) -> Written:
-        """Return this document merged over another one."""
-        if below is None:
-            return self
-        data, texts = merge(below.data, self.data), self.texts + below.texts
-        return Written(self.log, data, texts, moved=self.moved + below.moved)
-
-    def find(self, *path: str | int) -> tuple[Text, bool]:
-        """Return where `path` below this one is written, or would be, and whether it is there.
-
-        What a mapping lacks isn't there, although a text may have it: what stands above has replaced that.
-        """
-        data, count = self.data, 0
-        while count < len(path) and not (
-            isinstance(data, dict) and not {path[count], *_WORDED} & data.keys()
-        ):
-            data, count = self.at(*path[: count + 1]).data, count + 1
-        path, rest = self.path + path[:count], path[count:]
-        ways = [new + path[len(old) :] for old, new in self.moved if path[: len(old)] == old]
-        marks = [(text, *text.mark.find(way)) for text in self.texts for way in (*ways, path)]
-        text, mark, keys, left = min(marks, key=lambda candidate: len(candidate[3]))
-        return Text(text.path, text.place + keys + left + rest, mark), not (left or rest)
-
-    @property
-    def line(self) -> int:
-        """The line of this part, or of the nearest above it that is written."""
-        return self.find()[0].mark.spot.line
-
     def add(self, message: str, *path: str | int) -> None:
         """Log a fault of this part, or of what should be at `path` below it."""
-        text, _ = self.find(*path)
-        self.log.add(text.path, message, text.mark.spot, text.place)
+        self.log.add(message, self.at(*path).place)
 
     def refuse(self, message: str, *path: str | int) -> NoReturn:
         """Log a fault like `add`, and leave the part that has it.
@@ -193,12 +161,11 @@ class Written(NamedTuple):
 
     def add_key(self, message: str, key: str) -> None:
         """Log a fault of the key of an entry, rather than its value."""
-        text, is_there = self.find(key)
-        self.log.add(text.path, message, text.mark.key if is_there else text.mark.spot, text.place)
+        self.log.add(message, self.at(key).place, at_key=True)
 
 
-def show_place(place: Path) -> str:
+def show_place(keys: Path) -> str:
     """Write the place of a value in a document: `cases[0].inputs.x`."""
     # A fault is one line.
-    keys = (key if isinstance(key, int) or key.isprintable() else repr(key)[1:-1] for key in place)
-    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")
+    texts = (key if isinstance(key, int) or key.isprintable() else repr(key)[1:-1] for key in keys)
+    return "".join(f"[{text}]" if isinstance(text, int) else f".{text}" for text in texts).removeprefix(".")

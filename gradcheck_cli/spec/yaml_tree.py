@@ -14,14 +14,14 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from gradcheck_cli.spec.written import NOWHERE, FaultLog, Mark, Path, Spot, Text, Written
+from gradcheck_cli.spec.written import Data, Entries, FaultLog, Items, Place, Spot, Written
 from gradcheck_cli.visible import cut
 
 Scalar: TypeAlias = str | int | float | bool | None
 Event: TypeAlias = Any  # PyYAML's, whose types lack what an event has
 
 MAX_BYTES = 16 * 2**20  # a spec is text that people read; larger data belongs in `file:`
-MAX_NODES = 250_000  # after expanding aliases: a second or so of work, where a bomb asks for billions
+MAX_NODES = 100_000  # after expanding aliases: a second or so of work, where a bomb asks for billions
 MAX_DIGITS = 400  # no float64 has more than 309 digits before the point
 MAX_SHOWN = 20  # characters of a number that a fault quotes
 MAX_DEPTH = 64  # numpy's own limit on dimensions; keeps every later recursion shallow
@@ -41,53 +41,19 @@ _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U000100
 
 def parse(log: FaultLog, path: str, content: bytes) -> list[Written]:
     """Read every document of a file; documents are incomplete where faults are logged."""
-    reader, text = _Reader(log, path), ""
+    reader = _Reader(log, path)
     try:
-        text = _decode(content)
-        reader.read(yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+        reader.read(content)
     except _Stop as stop:
-        log.settle(path, *stop.args)
-    except yaml.YAMLError as error:
-        log.settle(path, *_syntax_fault(text, error), ())
+        log.settle(*stop.args)
     return reader.documents
 
 
 class _Stop(Exception):  # noqa: N818 (control flow inside this module)
-    """A fault after which the rest of the file can't be read: a message, a spot and a place."""
+    """A fault after which the rest of the file can't be read: a message and a place."""
 
 
-def _decode(content: bytes) -> str:
-    if len(content) > MAX_BYTES:
-        message = f"must be at most {MAX_BYTES} bytes, but got {len(content)}. Put large arrays in `file:`"
-        raise _Stop(message, NOWHERE, ())
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        message = f"must be UTF-8, but got the byte 0x{content[error.start]:02x}. Save the file as UTF-8"
-        raise _Stop(message, Spot(line), ()) from None
-    match = _UNPRINTABLE.search(text)
-    if match:
-        line = text.count("\n", 0, match.start()) + 1
-        raise _Stop(f"must be text, but got the character U+{ord(match[0]):04X}. Remove it", Spot(line), ())
-    return text
-
-
-def _syntax_fault(text: str, error: yaml.YAMLError) -> tuple[str, Spot]:
-    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    spot = Spot(mark.line + 1, mark.column, mark.column + 1) if mark else NOWHERE
-    problem = getattr(error, "problem", None) or "it can't be read"
-    if "maximum nesting depth" in problem:  # libyaml's scanner has a limit of its own since 0.2.6
-        return _TOO_DEEP, spot
-    context = getattr(error, "context", None)
-    message = f"must be YAML, but {problem}" + (f" {context}" if context else "")
-    lines = text.split("\n")
-    if 0 < spot.line <= len(lines) and "\t" in re.match(r"\s*", lines[spot.line - 1])[0]:  # type: ignore[index]
-        message += ". Indent with spaces, not tabs"
-    return message, spot
-
-
-_Part: TypeAlias = tuple[Any, Mark]  # a value, and where it stands
+_Part: TypeAlias = tuple[Data, Place]  # a value, and where it stands
 
 
 class _Reader:
@@ -100,84 +66,120 @@ class _Reader:
         self._anchors: dict[str, _Part | None] = {}  # `None` while its own value is read
         self._count = 0
 
-    def read(self, events: Iterator[Event]) -> None:
+    def read(self, content: bytes) -> None:
         """Read all documents."""
-        self._events = events
-        for event in events:
-            if isinstance(event, yaml.DocumentStartEvent):
-                self._anchors = {}
-                data, mark = self._value(next(events), (), _spot(event))
-                self.documents.append(Written(self._log, data, (Text(self._path, (), mark),)))
+        text = self._decode(content)
+        try:
+            self._events = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+            for event in self._events:
+                if isinstance(event, yaml.DocumentStartEvent):
+                    self._anchors = {}
+                    part = self._value(next(self._events), Place(self._path, key=_spot(event)))
+                    self.documents.append(Written(self._log, *part))
+        except yaml.YAMLError as error:
+            raise self._syntax_fault(text, error) from None
 
-    def _value(self, event: Event, place: Path, key: Spot) -> _Part:
-        spot = _spot(event)
+    def _decode(self, content: bytes) -> str:
+        if len(content) > MAX_BYTES:
+            most = f"must be at most {MAX_BYTES} bytes, but got {len(content)}. Put large arrays in `file:`"
+            raise _Stop(most, Place(self._path))
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            place = Place(self._path, (), Spot(content.count(b"\n", 0, error.start) + 1))
+            message = f"must be UTF-8, but got the byte 0x{content[error.start]:02x}. Save the file as UTF-8"
+            raise _Stop(message, place) from None
+        match = _UNPRINTABLE.search(text)
+        if match:
+            place = Place(self._path, (), Spot(text.count("\n", 0, match.start()) + 1))
+            raise _Stop(f"must be text, but got the character U+{ord(match[0]):04X}. Remove it", place)
+        return text
+
+    def _syntax_fault(self, text: str, error: yaml.YAMLError) -> _Stop:
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        spot = Spot(mark.line + 1, mark.column, mark.column + 1) if mark else Spot()
+        problem = getattr(error, "problem", None) or "it can't be read"
+        context = getattr(error, "context", None)
+        message = f"must be YAML, but {problem}" + (f" {context}" if context else "")
+        if "maximum nesting depth" in problem:  # libyaml's scanner has a limit of its own since 0.2.6
+            message = _TOO_DEEP
+        elif re.match(r"\s*\t", (text.split("\n") * bool(mark) + [""])[max(spot.line - 1, 0)]):
+            message += ". Indent with spaces, not tabs"
+        return _Stop(message, Place(self._path, (), spot))
+
+    def _value(self, event: Event, place: Place) -> _Part:
+        """Return a value whose keys are those of a place, with the place."""
+        place = place._replace(spot=_spot(event))
         if isinstance(event, yaml.AliasEvent):
-            return self._alias(event.anchor, place, spot, key)
-        self._spend(spot)
+            return self._alias(event.anchor, place)
+        self._spend(place)
         if isinstance(event, yaml.ScalarEvent):
-            value = self._scalar(event, place)
-            part = value, Mark(key if value is None else spot, key)
+            data = self._scalar(event, place)
+            part = data, place._replace(spot=place.key) if data is None else place
         else:
-            part = self._collection(event, place, spot, key if place else spot)
+            part = self._collection(event, place)
         if event.anchor:
             self._anchors[event.anchor] = part
         return part
 
-    def _alias(self, anchor: str | None, place: Path, spot: Spot, key: Spot) -> _Part:
+    def _alias(self, anchor: str | None, place: Place) -> _Part:
         if anchor not in self._anchors:
-            raise _Stop(f"must refer to an anchor above, but got *{anchor}", spot, place)
+            raise _Stop(f"must refer to an anchor above, but got *{anchor}", place)
         part = self._anchors[anchor]
         if part is None:
-            raise _Stop(f"must not contain itself, but *{anchor} stands inside &{anchor}", spot, place)
-        data, mark = part
-        self._copy(mark, len(place), spot)
-        return data, mark._replace(key=key)
+            raise _Stop(f"must not contain itself, but *{anchor} stands inside &{anchor}", place)
+        return self._copy(part[0], place), place._replace(spot=part[1].spot)
 
-    def _copy(self, mark: Mark, depth: int, spot: Spot) -> None:
-        """Count what an alias copies, level by level."""
-        self._spend(spot)
-        if mark.kind is not str:
-            _check_depth(depth + 1, spot)
-        for part in mark.parts.values():
-            self._copy(part, depth + 1, spot)
+    def _copy(self, data: Data, place: Place) -> Data:
+        """Return an alias's value, whose parts have places below that of the alias."""
+        self._spend(place)
+        if not isinstance(data, (Entries, Items)):
+            return data
+        _check_depth(place)
+        places = {key: part._replace(keys=(*place.keys, key)) for key, part in data.places.items()}
+        parts = {key: self._copy(data[key], place._replace(keys=part.keys)) for key, part in places.items()}
+        return Entries(parts, places) if isinstance(data, Entries) else Items(parts.values(), places)
 
-    def _collection(self, event: Event, place: Path, spot: Spot, key: Spot) -> _Part:
+    def _collection(self, event: Event, place: Place) -> _Part:
         is_mapping = isinstance(event, yaml.MappingStartEvent)
-        _check_depth(len(place) + 1, spot)
+        _check_depth(place)
         self._check_tag(event, place, "map" if is_mapping else "seq")
         if event.anchor:
             self._anchors[event.anchor] = None
-        parts: dict[str | int, _Part] = {}
+        values: dict[Any, Any] = {}
+        places: dict[Any, Place] = {}
         for child in self._events:
             if isinstance(child, yaml.CollectionEndEvent):
-                spot = _spot(event, child)
                 break
-            at = _spot(child)
-            name = self._key(child, at, place, parts) if is_mapping else len(parts)
-            part = self._value(next(self._events) if is_mapping else child, (*place, name), at)
-            parts.setdefault(name, part)
-        data: Any = {name: value for name, (value, _) in parts.items()}
-        data = data if is_mapping else list(data.values())
-        marks = {name: mark for name, (_, mark) in parts.items()}
-        return data, Mark(spot if event.flow_style and spot.line == key.line else key, key, marks, type(data))
+            below = place._replace(spot=_spot(child), key=_spot(child))
+            key = self._key(child, below, places) if is_mapping else len(values)
+            below = below._replace(keys=(*place.keys, key))
+            value, below = self._value(next(self._events) if is_mapping else child, below)
+            values.setdefault(key, value)
+            places.setdefault(key, below)
+        above = place.key if place.keys else place.spot
+        is_beside = event.flow_style and place.spot.line == above.line
+        place = place._replace(spot=_spot(event, child) if is_beside else above)
+        return Entries(values, places) if is_mapping else Items(values.values(), places), place
 
-    def _key(self, event: Event, spot: Spot, place: Path, parts: Mapping[Any, _Part]) -> str:
+    def _key(self, event: Event, place: Place, places: Mapping[Any, Place]) -> str:
         if not isinstance(event, yaml.ScalarEvent):
             got = f"the alias *{event.anchor}" if isinstance(event, yaml.AliasEvent) else "a list or mapping"
-            raise _Stop(f"must have text as keys, but got {got} as a key", spot, place)
-        text, place = event.value, (*place, event.value)
+            raise _Stop(f"must have text as keys, but got {got} as a key", place)
+        text = str(event.value)
+        place = place._replace(keys=(*place.keys, text))
         message = ""
         if not isinstance(self._scalar(event, place), str):
             message = f"must have text as key, but got {text or 'nothing'}. Put it in quotes"
         elif text == "<<":
             message = "merge keys aren't supported. Write the keys out, or use `defaults:`"
-        elif text in parts:
-            message = f"duplicate key; it stands on line {parts[text][1].key.line} already"
+        elif text in places:
+            message = f"duplicate key; it stands on line {places[text].key.line} already"
         if message:
-            self._log.settle(self._path, message, spot, place)
-        return str(text)
+            self._log.settle(message, place)
+        return text
 
-    def _scalar(self, event: Event, place: Path) -> Scalar:
+    def _scalar(self, event: Event, place: Place) -> Scalar:
         if event.tag not in (None, "!"):
             self._check_tag(event, place, "str")
         elif event.implicit[0]:
@@ -185,20 +187,19 @@ class _Reader:
                 return read_scalar(event.value)
             except OverflowError:
                 message = f"must be a number that float64 can hold, but got {cut(event.value, MAX_SHOWN)}"
-                self._log.settle(self._path, message, _spot(event), place)
+                self._log.settle(message, place)
         return str(event.value)
 
-    def _spend(self, spot: Spot) -> None:
+    def _spend(self, place: Place) -> None:
         self._count += 1
         if self._count > MAX_NODES:
             most = f"must hold at most {MAX_NODES} values after expanding aliases. Put arrays in `file:`"
-            raise _Stop(most, spot, ())
+            raise _Stop(most, place._replace(keys=()))
 
-    def _check_tag(self, event: Event, place: Path, expected: str) -> None:
+    def _check_tag(self, event: Event, place: Place, expected: str) -> None:
         if event.tag not in (None, "!", f"tag:yaml.org,2002:{expected}"):
             shown = event.tag.replace("tag:yaml.org,2002:", "!!")
-            message = f"must be plain YAML, but got the tag {shown}. Remove the tag"
-            self._log.settle(self._path, message, _spot(event), place)
+            self._log.settle(f"must be plain YAML, but got the tag {shown}. Remove the tag", place)
 
 
 def _spot(first: Event, last: Event = None) -> Spot:
@@ -207,9 +208,9 @@ def _spot(first: Event, last: Event = None) -> Spot:
     return Spot(start.line + 1, start.column, end.column if end.line == start.line else _WIDE)
 
 
-def _check_depth(height: int, spot: Spot) -> None:
-    if height > MAX_DEPTH:
-        raise _Stop(_TOO_DEEP, spot, ())
+def _check_depth(place: Place) -> None:
+    if len(place.keys) >= MAX_DEPTH:
+        raise _Stop(_TOO_DEEP, place._replace(keys=()))
 
 
 def read_scalar(text: str) -> Scalar:

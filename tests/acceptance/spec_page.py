@@ -1,4 +1,4 @@
-"""Writes docs/spec.md, the reference of the spec format, from the models by way of their JSON Schema.
+"""Writes docs/spec.md, the reference of the spec format, from the format by way of its JSON Schema.
 
 python -m tests.acceptance.spec_page
 """
@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "spec.md"
 OPENING = """\
 # Every key of a spec
 
-<!-- written by tests/acceptance/spec_page.py from the models; a test compares it -->
+<!-- written by tests/acceptance/spec_page.py from spec/format.yaml; a test compares it -->
 
 A spec is a YAML document for each op. Several ops in one file are separated by `---`, or listed under `ops:`
 beside `defaults:`. `gradcheck schema` prints the same as a JSON Schema, and `gradcheck validate` lists every

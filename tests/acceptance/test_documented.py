@@ -7,7 +7,7 @@ import pytest
 
 from gradcheck_cli.checking.checks.all_checks import UNTESTED, UNTESTED_NONE
 from gradcheck_cli.numerics.reasons import EXPLANATIONS
-from gradcheck_cli.spec.document_model import ChecksModel
+from gradcheck_cli.spec.words import CHECKS
 from tests.acceptance.documented import excerpts, masked, play
 from tests.support import processes
 from tests.support.processes import ROOT
@@ -73,4 +73,4 @@ def test_why_tells_of_every_reason_and_every_check():
     messages = [*reasons, UNTESTED, UNTESTED_NONE, random]
     assert [row for row in told if not any(message.startswith(row) for message in messages)] == []
     # all_zero is told of by its message.
-    assert [name for name in ChecksModel.model_fields if f"`{name}" not in page and name != "all_zero"] == []
+    assert [name for name in CHECKS if f"`{name}" not in page and name != "all_zero"] == []

@@ -48,7 +48,7 @@ def loaded(tmp_path):
     ],
 )
 def test_help_loads_nothing_heavy(loaded, arguments):
-    assert not loaded(*arguments) & {"tensorflow", "keras", "numpy", "pydantic", "rich", "yaml"}
+    assert not loaded(*arguments) & {"tensorflow", "keras", "numpy", "rich", "yaml"}
 
 
 @pytest.mark.parametrize(
@@ -69,4 +69,4 @@ def test_the_library_imports_tensorflow_at_the_first_check_only():
 
 
 def test_the_probe_can_fail(loaded):
-    assert {"pydantic", "yaml"} <= loaded("validate")
+    assert "yaml" in loaded("validate")

@@ -76,7 +76,7 @@ def test_an_error_is_its_message_on_standard_error(invoke, engine, error, code, 
 
 
 def test_an_interrupt_that_a_library_made_an_error_of_is_one_all_the_same(invoke, engine, monkeypatch):
-    """pydantic does so where it builds a model, which takes half of the time of reading specs."""
+    """As a library does that calls Python code and says in its own words what was raised there."""
     monkeypatch.setattr(main, "_interrupts", [2])
     engine.load_error = ValueError("KeyboardInterrupt:")
     result = invoke("run", "specs")

@@ -1,10 +1,13 @@
 # ruff: noqa: E501 (a document stands on one line, where a search finds it)
 
+from dataclasses import fields
+
 import jsonschema
 import pytest
 import yaml
 
 from gradcheck_cli.features.schema.json_schema import json_schema
+from gradcheck_cli.spec.case import Case, Expectations, InputSpec, Judging, Origin, Reference, Running
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +57,21 @@ def test_accepts(validator, text):
 @pytest.mark.parametrize("text", BAD)
 def test_rejects(validator, text):
     assert not validator.is_valid(yaml.safe_load(text))
+
+
+def test_a_default_is_that_of_the_record():
+    records = {
+        "OpModel": (Case, Judging, Running, Origin, Expectations, Reference),
+        "InputModel": (InputSpec,),
+    }
+    for name, kinds in records.items():
+        defaults = {field.name: field.default for kind in kinds for field in fields(kind)}
+        for key, part in json_schema()["$defs"][name]["properties"].items():
+            if "default" in part and key in defaults:
+                written = part["default"]
+                assert (
+                    tuple(written) if isinstance(written, list) else written or defaults[key]
+                ) == defaults[key]
 
 
 def test_every_key_is_described_and_no_other_allowed():

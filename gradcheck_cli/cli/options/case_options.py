@@ -335,9 +335,9 @@ def default_cache() -> Path:
 
 
 def _device(value: str) -> str:
-    from gradcheck_cli.spec.input_model import DEVICE
+    from gradcheck_cli.spec.spec_format import is_fit, type_of
 
-    if not DEVICE.fullmatch(value):
+    if not is_fit(type_of("device"), value):
         raise click.BadParameter(f"must be a device with its number, such as GPU:0, but got '{value}'.")
     return value
 

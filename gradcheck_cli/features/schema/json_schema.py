@@ -88,50 +88,28 @@ class _ReportSchema:
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def json_schema() -> dict[str, Any]:
+# What a value of a spec must be, in words of our own.
+_OUR_WORDS = ("expects", "whole", "remedy", "short", "extends", "format")
+
+
+def json_schema() -> Object:
     """Return the JSON Schema (draft 2020-12) of one spec document.
 
     It describes each form: one op, `ops:` beside `defaults:`, or `exceptions:`. It can't express rules that
     involve two keys, such as a generator and a dtype: `gradcheck validate` checks everything.
     """
-    # Late imports: `schema --help` shouldn't wait for them.
-    from pydantic.json_schema import GenerateJsonSchema, models_json_schema
-
-    from gradcheck_cli.spec.document_model import Defaults, ExceptionsFile, OpModel, OpsFile
+    from gradcheck_cli.spec.spec_format import model_of  # late: `schema --help` shouldn't wait for it
     from gradcheck_cli.spec.words import read_table
 
-    keys = read_table("keys")
-
-    class OurSchema(GenerateJsonSchema):
-        """Without titles and the nulls that stand for keys that are left out; says what keys mean."""
-
-        def default_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401 (pydantic's own type)
-            if schema.get("default", 0) is not None:
-                return super().default_schema(schema)
-            before = schema["schema"]  # the validator that refuses null, around what may be null
-            return self.generate_inner(before["schema"]["schema"])
-
-        def field_title_should_be_set(self, _: object) -> bool:
-            return False
-
-        def model_schema(self, schema: Any) -> dict[str, Any]:  # noqa: ANN401 (as above)
-            made = super().model_schema(schema)
-            for model in schema["cls"].__mro__:
-                for key, about in keys.get(model.__name__, {}).items():
-                    made["properties"][key] |= about
-            return made
-
-    references, schema = models_json_schema(
-        [(model, "validation") for model in (OpModel, OpsFile, Defaults, ExceptionsFile)],
-        schema_generator=OurSchema,
-    )
-    definitions = schema["$defs"]
+    tables = read_table("format")
+    definitions = {
+        name: _plain(model_of(name), tables["short_forms"]) for name in [*tables["models"], "ChecksModel"]
+    }
     for definition in definitions.values():
-        del definition["title"]
+        definition |= {"type": "object", "additionalProperties": False}
     # An op in a list may get its inputs from `defaults`; an op in its own document must name them, unless all
     # of an op type's are attrs.
     named = {"if": {"required": ["op_type", "attrs"]}, "else": {"required": ["inputs"]}}
-    entry = references[OpModel, "validation"]
     return {
         "$schema": DIALECT,
         "title": "gradcheck spec",
@@ -140,18 +118,38 @@ def json_schema() -> dict[str, Any]:
         "type": "object",
         # Not `anyOf`: if both forms fail, an editor could only say that neither fits.
         "if": {"required": ["ops"]},
-        "then": references[OpsFile, "validation"],
+        "then": {"$ref": "#/$defs/OpsFile"},
         "else": {
             "if": {"required": ["exceptions"]},
-            "then": references[ExceptionsFile, "validation"],
+            "then": {"$ref": "#/$defs/ExceptionsFile"},
             "else": {
                 "if": {"required": ["defaults"]},
                 "then": {
                     "properties": {"defaults": definitions["OpsFile"]["properties"]["defaults"]},
                     "additionalProperties": False,
                 },
-                "else": {**entry, **named},
+                "else": {"$ref": "#/$defs/OpModel", **named},
             },
         },
         "$defs": definitions,
     }
+
+
+def _plain(part: Any, short_forms: Object) -> Any:  # noqa: ANN401 (a part of a JSON Schema)
+    """Return a part of the format in the words of JSON Schema alone, with its short forms."""
+    from gradcheck_cli.spec.spec_format import choices_of
+
+    if isinstance(part, list):
+        return [_plain(element, short_forms) for element in part]
+    if not isinstance(part, dict):
+        return part
+    plain = {key: _plain(value, short_forms) for key, value in part.items() if key not in _OUR_WORDS}
+    if "enum" in plain:
+        plain["enum"] = choices_of(part)
+    if "$ref" in plain:
+        plain["$ref"] = f"#/$defs/{plain['$ref']}"
+    if "short" not in part:
+        return plain
+    about = {key: plain.pop(key) for key in ("description", "examples", "default") if key in plain}
+    short = short_forms.get(part["short"]) or [part["items"]]
+    return {"anyOf": [plain, *_plain(short, short_forms)], **about}

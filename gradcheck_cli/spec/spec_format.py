@@ -1,0 +1,329 @@
+"""Reads what is written by the format of a spec, which is in `format.yaml`: a JSON Schema with words of ours.
+
+Rules that involve two keys (a generator and a dtype, a binding and its functions) are applied after merging,
+in `read_arguments`.
+
+Documents with `exceptions` say what specs can't check, each by name and with its reason. They lie among the
+specs and are read with them. An entry is an op type or, for `run --cov`, a function that carries a gradient,
+or a module.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+from gradcheck_cli.errors import nearest, suggest
+from gradcheck_cli.spec import words
+from gradcheck_cli.spec.case import is_specifier
+from gradcheck_cli.spec.faults import show
+from gradcheck_cli.spec.words import CHECKS, EXCEPTIONS, PAIR_EXPECTATIONS, read_table, words_of_others
+from gradcheck_cli.spec.written import Data, Entries, Items, Path, Place, Written, plain
+from gradcheck_cli.spec.yaml_tree import as_flow
+
+Schema = dict[str, Any]
+Form = Callable[[Schema, Data, Place], Data]  # writes out a short form
+Problem = tuple[Path, str, bool]  # where, a message, and whether it is about the key
+
+REMEDIES = {
+    "name": "is missing; give the case a name",
+    "low": "is missing; write both low and high",
+    "high": "is missing; write both low and high",
+    "row_lengths": "is missing; write the length of each row, such as [2, 0, 3]",
+}
+
+
+class Keys(dict[str, Any]):
+    """The keys of a mapping that are written or have a default; as an attribute, any other is `None`."""
+
+    def __getattr__(self, key: str) -> Data:
+        """Return the value of a key."""
+        return self.get(key)
+
+
+@cache
+def type_of(name: str) -> Schema:
+    """Return what a kind of value must be."""
+    schema: Schema = read_table("format")["types"][name]
+    return schema
+
+
+@cache
+def model_of(name: str) -> Schema:
+    """Return what the keys of a kind of mapping must be."""
+    if name == "ChecksModel":
+        flag = type_of("flag")
+        checks = {
+            key: {**flag, "default": check.is_on, "description": check.about} for key, check in CHECKS.items()
+        }
+        return {"description": "Structural checks, each on or off by its default.", "properties": checks}
+    own: Schema = read_table("format")["models"][name]
+    below = model_of(own["extends"])["properties"] if "extends" in own else {}
+    return {**own, "properties": below | own["properties"]}
+
+
+def choices_of(schema: Schema) -> list[str]:
+    """Return the words of an `enum`, which may be the name of a table of `words.py`; none without one."""
+    choices = schema.get("enum", [])
+    return list(getattr(words, choices)) if isinstance(choices, str) else choices
+
+
+def read(name: str, node: Written) -> tuple[Keys | None, set[str]]:
+    """Read a mapping by its model; what doesn't fit is logged.
+
+    Returns:
+        The keys that are sound (`None` if it is no mapping), and the names of those that aren't: for inputs
+        `inputs.NAME`. Sound parts can still be judged, so that a user sees every fault at once, and none that
+        only follows from another.
+    """
+    model = model_of(name)
+    broken: set[str] = set()
+    problems: list[Problem] = []
+    if not isinstance(node.data, Entries):
+        node.add(f"must be a mapping, but got {show(node.data)}")
+        return None, broken
+    keys = _read_keys(model, node.data, (), problems)
+    for path, message, is_of_key in problems:
+        node.log.add(message, node.at(*path).place, at_key=is_of_key)
+        key = str(path[0])
+        is_input = key == "inputs" and len(path) > 1
+        broken |= {f"inputs.{path[1]}"} if is_input else {key, nearest(key, model["properties"])}
+    return keys, broken
+
+
+def _read_keys(model: Schema, data: Entries, path: Path, problems: list[Problem]) -> Keys:
+    schemas = model["properties"]
+    keys = Keys({key: schema["default"] for key, schema in schemas.items() if "default" in schema})
+    for key, part in data.items():
+        count, here = len(problems), (*path, key)
+        if key not in schemas:
+            problems.append((here, f"unknown key. {_suggest_key(key, schemas)}", True))
+        elif part is None:
+            message = "must have a value, but got null. Write one, or leave the key out"
+            problems.append((here, message, False))
+        else:
+            value = _read(schemas[key], part, here, problems)
+            if len(problems) == count or key == "inputs":  # of which the sound ones are judged
+                keys[key] = value
+    missing = [key for key in model.get("required", ()) if key not in data]
+    problems += [((*path, key), REMEDIES.get(key, "is missing"), False) for key in missing]
+    return keys
+
+
+def _read(schema: Schema, data: Data, path: Path, problems: list[Problem], example: Data = None) -> Data:
+    example = schema.get("examples", [example])[0]
+    own: list[Problem] = []
+    value = _read_form(_member(schema, data), data, path, own, example)
+    is_whole = schema.get("whole") and own
+    problems += [(path, _expectation(schema, data, example), False)] if is_whole else own
+    return value
+
+
+def _read_form(schema: Schema, data: Data, path: Path, problems: list[Problem], example: Data) -> Data:
+    kind = schema.get("type")
+    if kind == "object" and isinstance(data, Entries) and len(data) >= schema.get("minProperties", 0):
+        if "properties" in schema:
+            return _read_keys(schema, data, path, problems)
+        return _read_names(schema, data, path, problems, example)
+    if kind == "array" and isinstance(data, Items):
+        if schema.get("minItems", 0) <= len(data) <= schema.get("maxItems", math.inf):
+            return [_read(schema["items"], part, (*path, i), problems) for i, part in enumerate(data)]
+    elif is_fit(schema, data):
+        return float(data) if kind == "number" else plain(data)
+    problems.append((path, _expectation(schema, data, example), False))
+    return None
+
+
+def _read_names(
+    schema: Schema, data: Entries, path: Path, problems: list[Problem], example: Data
+) -> dict[str, Any]:
+    names, values = schema.get("propertyNames"), schema["additionalProperties"]
+    if values is True:
+        return plain(data)  # type: ignore[no-any-return]
+    parts: dict[str, Any] = {}
+    of_a_part = next(iter(example.values()), None) if isinstance(example, dict) else None
+    for key, part in data.items():
+        count, here = len(problems), (*path, key)
+        if names and not is_fit(names, key):
+            problems.append((here, _expectation(names, key), True))
+        value = _read(values, part, here, problems, of_a_part)
+        if len(problems) == count:
+            parts[key] = value
+    return parts
+
+
+def _form_of(data: Data) -> str:
+    return "object" if isinstance(data, dict) else "array" if isinstance(data, list) else ""
+
+
+def _member(schema: Schema, data: Data) -> Schema:
+    """Return the schema of a value's form, of those that a schema allows; the first for any other form."""
+    if "$ref" in schema:
+        return {**schema, "type": "object", **model_of(schema["$ref"])}
+    if "anyOf" not in schema:
+        return schema
+    form = _form_of(data)
+    members = [_member(member, data) for member in schema["anyOf"]]
+    fitting = (member for member in members if (member.get("type") == form if form else is_fit(member, data)))
+    return next(fitting, members[0])
+
+
+_KINDS: dict[str, Callable[[Data], bool]] = {
+    "string": lambda data: isinstance(data, str),
+    "boolean": lambda data: isinstance(data, bool),
+    "integer": lambda data: type(data) is int,
+    "number": lambda data: type(data) in (int, float),
+    "null": lambda data: data is None,
+    "object": lambda _: False,  # which is read key by key
+    "array": lambda data: isinstance(data, list) and all(map(_is_value, data)),
+}
+
+
+_LIMITS: dict[str, Callable[[Data, Data], bool]] = {
+    "minimum": operator.ge,
+    "maximum": operator.le,
+    "exclusiveMinimum": operator.gt,
+    "exclusiveMaximum": operator.lt,
+}
+
+
+def _is_value(data: Data) -> bool:
+    return all(map(_is_value, data)) if isinstance(data, list) else isinstance(data, (int, float, str))
+
+
+def is_fit(schema: Schema, data: Data) -> bool:
+    """Tell whether a word or a number, or a `value`, is what a schema wants."""
+    if "const" in schema:
+        return data is schema["const"]
+    kind = schema["type"]
+    if not any(_KINDS[name](data) for name in (kind if isinstance(kind, list) else [kind])):
+        return False
+    if isinstance(data, str):
+        return (
+            ("enum" not in schema or data in choices_of(schema))
+            and len(data) >= schema.get("minLength", 0)
+            and ("pattern" not in schema or re.fullmatch(schema["pattern"], data) is not None)
+            and (schema.get("format") != "versions" or is_specifier(data))
+        )
+    is_finite = kind != "number" or math.isfinite(data)
+    limits = (
+        [] if data is None else [holds(data, schema[key]) for key, holds in _LIMITS.items() if key in schema]
+    )
+    return is_finite and all(limits)
+
+
+def _expectation(schema: Schema, data: Data, example: Data = None) -> str:
+    """Return "must be ..., but got ...", with a similar word or a remedy."""
+    choices, remedy = choices_of(schema), schema.get("remedy", "")
+    phrase = schema.get("expects")
+    if phrase is None and choices:
+        phrase = f"one of {', '.join(choices)}"
+    elif phrase is None:
+        form, kind = ("a list", list) if schema.get("type") == "array" else ("a mapping", dict)
+        phrase = f"{form}, such as {as_flow(example)}" if isinstance(example, kind) else form
+    if choices and isinstance(data, str):
+        remedy = suggest(data, choices, "Possible" if "expects" in schema else "")
+    elif isinstance(data, str) and ("number" in phrase or "integer" in phrase):
+        with suppress(ValueError):
+            float(data)
+            remedy = "Write it without quotes"
+    elif remedy == "function":
+        remedy = _suggest_function(str(data))
+    return f"must be {phrase}, but got {show(data)}{remedy and '. ' + remedy}"
+
+
+def _suggest_function(written: str) -> str:
+    """Say how a file's function, or a name with dots alone, is written."""
+    path, colon, name = written.replace("::", ":").partition(":")
+    module = path.removeprefix("./").removesuffix(".py").replace("/", ".")
+    if not colon:
+        module, _, name = module.rpartition(".")
+    function = re.sub(r"^tf\b", "tensorflow", f"{module}:{name}")
+    return f"Did you mean '{function}'?" if is_fit(type_of("function_name"), function) else ""
+
+
+def _suggest_key(key: str, keys: Mapping[str, object]) -> str:
+    """Say which known key was meant: what another tool's key is here, or one that is spelt like it."""
+    here = words_of_others("keys", key)
+    other = next((f"Write '{line}'" for line in here if line.partition(":")[0] in keys), "")
+    return other or suggest(key, keys, "Possible keys")
+
+
+def is_shape(data: object) -> bool:
+    """Whether what is written is a list of whole numbers: as an input, a tensor of that shape."""
+    return isinstance(data, list) and all(type(size) is int for size in data)
+
+
+def _pair(schema: Schema, data: Data, _: Place) -> Data:
+    """Write out a list of two numbers for the two keys of a mapping."""
+    ends = list(_member(schema, data)["properties"])
+    if not isinstance(data, Items) or len(data) != len(ends):
+        return data
+    places = dict(zip(ends, data.places.values(), strict=True))
+    return Entries(dict(zip(ends, data, strict=True)), places)
+
+
+def _word(_: Schema, data: Data, place: Place) -> Data:
+    """Write out one word in the place of a list of words."""
+    return Items([data], {0: place}) if isinstance(data, str) else data
+
+
+def _row(_: Schema, data: Data, place: Place) -> Data:
+    """Write out the row lengths of one ragged dimension."""
+    is_row = data and is_shape(data) and min(data) >= 0
+    return Items([data], {0: place}) if is_row else data
+
+
+def _input(_: Schema, data: Data, place: Place) -> Data:
+    """Write out a shape, or a list of inputs, in the place of an input."""
+    key = "shape" if is_shape(data) else "list"
+    return Entries({key: data}, {key: place}) if isinstance(data, Items) else data
+
+
+def _worded(words: tuple[str, ...], key: str) -> Form:
+    """Return what writes out `{word: why}` for `{key: word, reason: why}`, and `word` for `{key: word}`.
+
+    The detail of a mismatch is its kind.
+    """
+
+    def write_out(schema: Schema, entry: Data, place: Place) -> Data:
+        if isinstance(entry, str) and key not in model_of(schema["$ref"]).get("required", ()):
+            return Entries({key: entry}, {key: place})
+        named = [word for word in words if isinstance(entry, Entries) and word in entry]
+        if len(named) != 1 or key in entry or ("reason" in entry and named != ["mismatch"]):
+            return entry
+        (word,) = named
+        kind = {key: entry.of_keys([word])} if word == "mismatch" else {key: word, "reason": entry[word]}
+        return Entries(kind, dict.fromkeys(kind, entry.places[word])).over(entry.without(word))
+
+    return write_out
+
+
+_FORMS: dict[str, Form] = {
+    "pair": _pair,
+    "word": _word,
+    "row": _row,
+    "input": _input,
+    "rule": _worded(PAIR_EXPECTATIONS, "expect"),
+    "exception": _worded(EXCEPTIONS, "kind"),
+}
+
+
+def write_out(schema: Schema, data: Data, place: Place) -> Data:
+    """Return what is written with its short forms written out."""
+    if schema.get("short") in _FORMS:
+        data = _FORMS[schema["short"]](schema, data, place)
+    schema = _member(schema, data)
+    schemas, others = schema.get("properties", {}), schema.get("additionalProperties")
+    if isinstance(data, Items) and "items" in schema:
+        parts = [write_out(schema["items"], part, data.places[i]) for i, part in enumerate(data)]
+        return Items(parts, data.places)
+    if isinstance(data, Entries) and (schemas or isinstance(others, dict)):
+        new = {key: write_out(schemas.get(key, others or {}), data[key], data.places[key]) for key in data}
+        return Entries(new, data.places)
+    return data
