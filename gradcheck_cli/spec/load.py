@@ -68,7 +68,7 @@ from gradcheck_cli.spec.read_arguments import (
 )
 from gradcheck_cli.spec.spec_format import Keys, is_fit, model_of, read, type_of, write_out
 from gradcheck_cli.spec.values.constraints import few_values
-from gradcheck_cli.spec.words import BINDINGS, CHECKS, DTYPE_KINDS, GENERATORS, MODES
+from gradcheck_cli.spec.words import BINDINGS, CHECKS, DTYPE_KINDS, GENERATORS, MODES, ON_REQUEST
 from gradcheck_cli.spec.written import FaultLog, Place, Unreadable, Written
 from gradcheck_cli.visible import clean
 
@@ -468,7 +468,7 @@ def _require_second_order(variants: Sequence[tuple[_Merged, Sequence[Case]]]) ->
         place = node.place
         if node.items and place.path == merged.node.place.path and place.keys[0] != "defaults":
             _, runs = lists.setdefault(place.keys, (node, set()))
-            runs.update(merged.model.modes, (case.dtype for case in cases))
+            runs.update(word for case in cases for word in (*case.running.modes, case.dtype))
     for node, runs in lists.values():
         for word in node.items:
             if word.data not in runs:
@@ -500,18 +500,21 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
         raise Unreadable
     tensors = [tensor for argument in arguments for tensor in argument.tensors]
     differentiable = [tensor for tensor in tensors if tensor.is_differentiable]
-    expect, kind = _expectation_of(model.expect)
+    expect, kind = _expectation_of(model.expect or "pass")
     reference = read_function(model, "reference")
     dtype = variant or (differentiable or tensors)[0].dtype
     second_order = _modes_of_second_order(model, dtype)
-    case = Case(
+    rules = model.variables if isinstance(model.variables, dict) else {}
+    running = fill(Running, model)
+    case = fill(
+        Case,
+        model,
         op=merged.op,
         name=name,
         dtype=dtype,
         arguments=arguments,
         outputs=outputs,
-        mode=model.modes[0],
-        seed=model.seed,
+        mode=running.modes[0],
         code=fill(
             CodeUnderTest,
             model,
@@ -521,11 +524,11 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
             variables=True if isinstance(model.variables, dict) else model.variables,
             variable_rules=tuple(
                 VariableRule(glob, **read_moving(node.at("variables", glob), rule))
-                for glob, rule in (model.variables if isinstance(model.variables, dict) else {}).items()
+                for glob, rule in rules.items()
             ),
             covers=tuple(dict.fromkeys(model.covers or ())),
         ),
-        reference=Reference(reference, model.reference_forward, model.implicit) if reference else None,
+        reference=reference and Reference(reference, bool(model.reference_forward), bool(model.implicit)),
         expected=fill(
             Expectations,
             model,
@@ -537,25 +540,23 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
             Judging,
             model,
             # Few values of an input are all tested, unless a number of samples is stated.
-            samples=max(
-                model.samples,
-                *(len(few_values(tensor)) for tensor in tensors if "samples" not in node.data),
-                0,
-            ),
+            samples=model.samples or max(Judging.samples, *(len(few_values(tensor)) for tensor in tensors)),
             tolerance=fill(StatedTolerance, model.tolerance),
             power=fill(Power, model.power),
-            checks_off=frozenset(
-                name for name, check in CHECKS.items() if not (model.checks or {}).get(name, check.is_on)
-            ),
+            checks_off=_checks_off(model.checks) if model.checks else ON_REQUEST,
             nondeterminism=model.nondeterminism.atol if model.nondeterminism else 0.0,
             second_order=second_order,
             unreached=tuple((model.unreached or {}).items()),
         ),
-        running=fill(Running, model),
-        origin=replace(origin, variant=variant, tags=tuple(model.tags)),
+        running=running,
+        origin=replace(origin, variant=variant, tags=tuple(model.tags or ())),
     )
     _check_pairs(merged, case)
     return case
+
+
+def _checks_off(written: Keys) -> frozenset[str]:
+    return frozenset(name for name, check in CHECKS.items() if not written.get(name, check.is_on))
 
 
 def _modes_of_second_order(model: Keys, dtype: str) -> tuple[str, ...]:

@@ -374,7 +374,7 @@ def _read_ragged(setting: Setting, name: str, node: Written, model: Keys) -> Rea
                 f"must have as many rows as the dimension before, {sum(above)}, but got {len(lengths)}",
                 *("ragged", "row_lengths", outer + 1),
             )
-    shape = [sum(nested[-1]), *ragged.inner_shape]
+    shape = [sum(nested[-1]), *(ragged.inner_shape or ())]
     own = Keys({**model, "shape": shape, "ragged": None})
     values = _read_input(setting, f"{name}.flat_values", node, own)
     splits = [

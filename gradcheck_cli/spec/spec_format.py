@@ -39,7 +39,7 @@ REMEDIES = {
 
 
 class Keys(dict[str, Any]):
-    """The keys of a mapping that are written or have a default; as an attribute, any other is `None`."""
+    """The keys of a mapping that are written; as an attribute, any other is `None`."""
 
     def __getattr__(self, key: str) -> Data:
         """Return the value of a key."""
@@ -47,30 +47,39 @@ class Keys(dict[str, Any]):
 
 
 @cache
+def tables() -> dict[str, Any]:
+    """Return the tables of the format: `types`, `short_forms` and `models`."""
+    read: dict[str, Any] = read_table("format")
+    checks = {
+        key: {**read["types"]["flag"], "default": check.is_on, "description": check.about}
+        for key, check in CHECKS.items()
+    }
+    read["models"]["ChecksModel"]["properties"] = checks
+    for model in read["models"].values():  # each after that which it extends
+        below = read["models"][model["extends"]]["properties"] if "extends" in model else {}
+        model |= {"type": "object", "properties": below | model["properties"]}
+    _insert_words(read)
+    return read
+
+
+def _insert_words(part: Data) -> None:
+    """Replace each `enum` that is the name of a table of `words.py` by its words."""
+    if isinstance(part, dict) and isinstance(part.get("enum"), str):
+        part["enum"] = list(getattr(words, part["enum"]))
+    for inner in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        _insert_words(inner)
+
+
 def type_of(name: str) -> Schema:
     """Return what a kind of value must be."""
-    schema: Schema = read_table("format")["types"][name]
+    schema: Schema = tables()["types"][name]
     return schema
 
 
-@cache
 def model_of(name: str) -> Schema:
     """Return what the keys of a kind of mapping must be."""
-    if name == "ChecksModel":
-        flag = type_of("flag")
-        checks = {
-            key: {**flag, "default": check.is_on, "description": check.about} for key, check in CHECKS.items()
-        }
-        return {"description": "Structural checks, each on or off by its default.", "properties": checks}
-    own: Schema = read_table("format")["models"][name]
-    below = model_of(own["extends"])["properties"] if "extends" in own else {}
-    return {**own, "properties": below | own["properties"]}
-
-
-def choices_of(schema: Schema) -> list[str]:
-    """Return the words of an `enum`, which may be the name of a table of `words.py`; none without one."""
-    choices = schema.get("enum", [])
-    return list(getattr(words, choices)) if isinstance(choices, str) else choices
+    schema: Schema = tables()["models"][name]
+    return schema
 
 
 def read(name: str, node: Written) -> tuple[Keys | None, set[str]]:
@@ -98,7 +107,7 @@ def read(name: str, node: Written) -> tuple[Keys | None, set[str]]:
 
 def _read_keys(model: Schema, data: Entries, path: Path, problems: list[Problem]) -> Keys:
     schemas = model["properties"]
-    keys = Keys({key: schema["default"] for key, schema in schemas.items() if "default" in schema})
+    keys = Keys()
     for key, part in data.items():
         count, here = len(problems), (*path, key)
         if key not in schemas:
@@ -116,11 +125,18 @@ def _read_keys(model: Schema, data: Entries, path: Path, problems: list[Problem]
 
 
 def _read(schema: Schema, data: Data, path: Path, problems: list[Problem], example: Data = None) -> Data:
+    # The cases of an op read what they have in common once.
+    before = getattr(data, "reading", None)
+    if before and before[0] is schema:
+        return before[1]
     example = schema.get("examples", [example])[0]
     own: list[Problem] = []
     value = _read_form(_member(schema, data), data, path, own, example)
-    is_whole = schema.get("whole") and own
-    problems += [(path, _expectation(schema, data, example), False)] if is_whole else own
+    if own:
+        is_whole = "whole" in schema
+        problems += [(path, _expectation(schema, data, example), False)] if is_whole else own
+    elif isinstance(data, (Entries, Items)):
+        data.reading = schema, value
     return value
 
 
@@ -164,7 +180,7 @@ def _form_of(data: Data) -> str:
 def _member(schema: Schema, data: Data) -> Schema:
     """Return the schema of a value's form, of those that a schema allows; the first for any other form."""
     if "$ref" in schema:
-        return {**schema, "type": "object", **model_of(schema["$ref"])}
+        return model_of(schema["$ref"])
     if "anyOf" not in schema:
         return schema
     form = _form_of(data)
@@ -201,11 +217,11 @@ def is_fit(schema: Schema, data: Data) -> bool:
     if "const" in schema:
         return data is schema["const"]
     kind = schema["type"]
-    if not any(_KINDS[name](data) for name in (kind if isinstance(kind, list) else [kind])):
+    if not (any(_KINDS[name](data) for name in kind) if isinstance(kind, list) else _KINDS[kind](data)):
         return False
     if isinstance(data, str):
         return (
-            ("enum" not in schema or data in choices_of(schema))
+            data in schema.get("enum", (data,))
             and len(data) >= schema.get("minLength", 0)
             and ("pattern" not in schema or re.fullmatch(schema["pattern"], data) is not None)
             and (schema.get("format") != "versions" or is_specifier(data))
@@ -219,7 +235,7 @@ def is_fit(schema: Schema, data: Data) -> bool:
 
 def _expectation(schema: Schema, data: Data, example: Data = None) -> str:
     """Return "must be ..., but got ...", with a similar word or a remedy."""
-    choices, remedy = choices_of(schema), schema.get("remedy", "")
+    choices, remedy = schema.get("enum"), schema.get("remedy", "")
     phrase = schema.get("expects")
     if phrase is None and choices:
         phrase = f"one of {', '.join(choices)}"

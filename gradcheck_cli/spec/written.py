@@ -44,6 +44,9 @@ class Entries(dict[Any, Any]):
         """Take the values, and their places by the same keys."""
         super().__init__(values)
         self.places = places
+        self.reading: tuple[object, Data] | None = (
+            None  # by what format it was read, and as what, if it is sound
+        )
 
     def over(self, below: Entries) -> Entries:
         """Return these entries with those below them that have other keys."""
@@ -66,6 +69,7 @@ class Items(list[Any]):
         """Take the elements, and their places by index."""
         super().__init__(values)
         self.places = places
+        self.reading: tuple[object, Data] | None = None  # as `Entries` have it
 
 
 def plain(written: Data) -> Data:

@@ -109,7 +109,7 @@ class _Reader:
 
     def _value(self, event: Event, place: Place) -> _Part:
         """Return a value whose keys are those of a place, with the place."""
-        place = place._replace(spot=_spot(event))
+        place = Place(place.path, place.keys, _spot(event), place.key)
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event.anchor, place)
         self._spend(place)
@@ -151,15 +151,15 @@ class _Reader:
         for child in self._events:
             if isinstance(child, yaml.CollectionEndEvent):
                 break
-            below = place._replace(spot=_spot(child), key=_spot(child))
-            key = self._key(child, below, places) if is_mapping else len(values)
-            below = below._replace(keys=(*place.keys, key))
+            spot = _spot(child)
+            key = self._key(child, Place(place.path, place.keys, spot), places) if is_mapping else len(values)
+            below = Place(place.path, (*place.keys, key), spot, spot)
             value, below = self._value(next(self._events) if is_mapping else child, below)
             values.setdefault(key, value)
             places.setdefault(key, below)
         above = place.key if place.keys else place.spot
         is_beside = event.flow_style and place.spot.line == above.line
-        place = place._replace(spot=_spot(event, child) if is_beside else above)
+        place = Place(place.path, place.keys, _spot(event, child) if is_beside else above, place.key)
         return Entries(values, places) if is_mapping else Items(values.values(), places), place
 
     def _key(self, event: Event, place: Place, places: Mapping[Any, Place]) -> str:
@@ -167,7 +167,7 @@ class _Reader:
             got = f"the alias *{event.anchor}" if isinstance(event, yaml.AliasEvent) else "a list or mapping"
             raise _Stop(f"must have text as keys, but got {got} as a key", place)
         text = str(event.value)
-        place = place._replace(keys=(*place.keys, text))
+        place = Place(place.path, (*place.keys, text), place.spot)
         message = ""
         if not isinstance(self._scalar(event, place), str):
             message = f"must have text as key, but got {text or 'nothing'}. Put it in quotes"

@@ -189,7 +189,7 @@ def test_a_case_replaces_generators_and_shapes_but_keeps_the_rest(cases_of):
           - {name: spd, inputs: {x: {spd: true}}}
     """)
     assert base.tensors[0].source.kind == "uniform"
-    assert drawn.tensors[0].source == Source("normal", {"mean": 1.0, "stddev": 1.0})
+    assert drawn.tensors[0].source == Source("normal", {"mean": 1.0})
     assert (drawn.tensors[0].away_from, drawn.tensors[0].min_gap) == ((0.0,), 0.01)
     assert (fixed.tensors[0].shape, fixed.tensors[0].away_from, fixed.tensors[0].min_gap) == ((3,), (), None)
     assert spd.tensors[0].scale == 3

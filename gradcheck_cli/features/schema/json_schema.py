@@ -98,15 +98,12 @@ def json_schema() -> Object:
     It describes each form: one op, `ops:` beside `defaults:`, or `exceptions:`. It can't express rules that
     involve two keys, such as a generator and a dtype: `gradcheck validate` checks everything.
     """
-    from gradcheck_cli.spec.spec_format import model_of  # late: `schema --help` shouldn't wait for it
-    from gradcheck_cli.spec.words import read_table
+    from gradcheck_cli.spec.spec_format import tables  # late: `schema --help` shouldn't wait for it
 
-    tables = read_table("format")
-    definitions = {
-        name: _plain(model_of(name), tables["short_forms"]) for name in [*tables["models"], "ChecksModel"]
-    }
+    short_forms = tables()["short_forms"]
+    definitions = {name: _plain(model, short_forms) for name, model in tables()["models"].items()}
     for definition in definitions.values():
-        definition |= {"type": "object", "additionalProperties": False}
+        definition["additionalProperties"] = False
     # An op in a list may get its inputs from `defaults`; an op in its own document must name them, unless all
     # of an op type's are attrs.
     named = {"if": {"required": ["op_type", "attrs"]}, "else": {"required": ["inputs"]}}
@@ -137,15 +134,11 @@ def json_schema() -> Object:
 
 def _plain(part: Any, short_forms: Object) -> Any:  # noqa: ANN401 (a part of a JSON Schema)
     """Return a part of the format in the words of JSON Schema alone, with its short forms."""
-    from gradcheck_cli.spec.spec_format import choices_of
-
     if isinstance(part, list):
         return [_plain(element, short_forms) for element in part]
     if not isinstance(part, dict):
         return part
     plain = {key: _plain(value, short_forms) for key, value in part.items() if key not in _OUR_WORDS}
-    if "enum" in plain:
-        plain["enum"] = choices_of(part)
     if "$ref" in plain:
         plain["$ref"] = f"#/$defs/{plain['$ref']}"
     if "short" not in part:
