@@ -52,11 +52,11 @@ from gradcheck_cli.spec.merge_trees import (
     with_constants,
 )
 from gradcheck_cli.spec.read_arguments import (
-    KEYS,
-    Setting,
+    FUNCTION_KEYS,
+    FUNCTIONS,
+    Merged,
     binding_of,
     check_binding,
-    check_functions,
     check_known,
     fill,
     leaves_of,
@@ -69,7 +69,7 @@ from gradcheck_cli.spec.read_arguments import (
 from gradcheck_cli.spec.spec_format import Keys, is_fit, model_of, read, type_of, write_out
 from gradcheck_cli.spec.values.constraints import few_values
 from gradcheck_cli.spec.words import BINDINGS, CHECKS, DTYPE_KINDS, GENERATORS, MODES, ON_REQUEST
-from gradcheck_cli.spec.written import FaultLog, Place, Unreadable, Written
+from gradcheck_cli.spec.written import Entries, FaultLog, Place, Unreadable, Written
 from gradcheck_cli.visible import clean
 
 SUFFIXES = (".yaml", ".yml")
@@ -234,7 +234,8 @@ class _Reading:
         if len(documents) != 1 or list(documents[0].entries) != ["defaults"]:
             return None
         (document,) = _parse(self.log, display_path(file), content or b"")
-        return _read_defaults(document.at("defaults"))
+        read("Defaults", document.at("defaults"))
+        return document.at("defaults")
 
     def read_content(self, origin: Origin, stem: str, content: bytes) -> None:
         """Read the text of specs or exceptions; `stem` is the name of a single op without one."""
@@ -280,7 +281,7 @@ def _read_exceptions(document: Written, places: dict[str, str]) -> list[Excepted
     """Read a document with `exceptions`, and add where each op type is excepted; faults are logged."""
     keys, _ = read("ExceptionsFile", document)
     excepted = []
-    for op_type, entry in ((keys and keys.exceptions) or {}).items():
+    for op_type, entry in (keys.exceptions or {}).items():
         written = document.at("exceptions", op_type).place
         place = f"{written.path}:{written.key.line}"
         if op_type in places:
@@ -288,52 +289,30 @@ def _read_exceptions(document: Written, places: dict[str, str]) -> list[Excepted
             document.at("exceptions").add_key(message, op_type)
             continue
         places[op_type] = place
-        excepted.append(Excepted(op_type, entry.kind, entry.reason, place, entry.tensorflow or ""))
+        excepted.append(fill(Excepted, entry, op_type=op_type, place=place))
     return excepted
 
 
-def _read_defaults(defaults: Written) -> Written:
-    """Return defaults; their faults are logged."""
-    read("Defaults", defaults)
-    return defaults
-
-
 def _read_ops(document: Written, shared: Written | None) -> Iterator[_Op]:
-    """Yield the ops of a document, merged over its defaults, which are merged over those of the folder."""
-    if not isinstance(document.data, dict):
+    """Yield the ops of a document, merged over its defaults, which are merged over those of the folder.
+
+    Of several op types, each has an op.
+    """
+    if not isinstance(document.data, Entries):
         got = "nothing" if document.data is None else show(document.data)
         document.add(f"must be a spec, but got {got}. Write op, forward and inputs")
         return
+    ops, defaults = [document], shared
     keys = {"defaults", "op", "forward", "op_type"} & document.data.keys()
-    if "ops" not in document.data and keys != {"defaults"}:
-        yield from _merge_over(shared, document)
-        return
-    for key in document.data:
-        if key not in ("ops", "defaults"):
-            remedy = suggest(key, ("ops", "defaults"), "Possible keys")
-            document.add_key(f"unknown key. {remedy}", key)
-    defaults = shared
-    if "defaults" in document.data:
-        defaults = _read_defaults(document.at("defaults"))
-        if shared is not None and defaults.entries:
-            defaults = defaults._replace(data=merge_op(shared.data, defaults.data))
-    listed = document.at("ops")
-    if not listed.items:
-        got = show(listed.data) if "ops" in document.data else "nothing"
-        listed.add(f"must be a list of ops, but got {got}. Write one op each")
-    for op in listed.items:
-        if isinstance(op.data, dict):
-            yield from _merge_over(defaults, op)
-        else:
-            op.add(f"must be a mapping, but got {show(op.data)}. Write op, forward and inputs")
-
-
-def _merge_over(defaults: Written | None, op: Written) -> Iterator[_Op]:
-    """Yield an op merged over defaults; of several op types, one for each."""
-    op = merge_over(op, defaults)
-    cases = collect_cases(op, defaults)
-    for op_of_type in split_op_types(op):
-        yield op_of_type, cases
+    if "ops" in document.data or keys == {"defaults"}:
+        read("OpsFile", document)
+        ops, own = document.at("ops").items, document.at("defaults")
+        defaults = merge_over(own, shared) if own.entries else shared
+    for op in ops:
+        if isinstance(op.data, Entries):
+            merged = merge_over(op, defaults)
+            cases = collect_cases(merged, defaults)
+            yield from ((op_of_type, cases) for op_of_type in split_op_types(merged))
 
 
 def _name_op(op: Written, names: dict[str, str], stem: str | None) -> str:
@@ -367,29 +346,11 @@ def _fill_op_type(op: Written) -> object:
 DEFAULT_CASE = "default"
 
 
-@dataclass(frozen=True)
-class _Merged:
-    """A merged op or case: the op's name, its place and text, its sound keys, the names of broken ones."""
-
-    op: str
-    origin: Origin
-    node: Written
-    model: Keys
-    broken: set[str]
-
-    @property
-    def has_broken_inputs(self) -> bool:
-        """Whether some input has a fault, from which others would only follow."""
-        return any(name.startswith("inputs") for name in self.broken)
-
-
 def _read_cases(op: Written, cases: Sequence[Written], op_name: str, origin: Origin) -> list[Case]:
     """Return the sound cases of an op merged over its defaults, in the order written; faults are logged."""
     faults, base = op.log.count, _validate(op_name, origin, op)
-    if base is None:
-        return []
-    check_binding(op, base.model, base.broken)
-    if not base.model.inputs:
+    check_binding(base)
+    if not base.keys.inputs:
         if not base.has_broken_inputs:
             op.add("is missing; name each input of forward, such as {x: {shape: [3]}}", "inputs")
         return []
@@ -401,7 +362,7 @@ def _read_cases(op: Written, cases: Sequence[Written], op_name: str, origin: Ori
             model.shape is None
             and model.ragged is None
             and not any(GENERATORS[kind].is_fixed for kind in sources_of(model))
-            for tensors in base.model.inputs.values()
+            for tensors in base.keys.inputs.values()
             for model in leaves_of(tensors)
         )
     )
@@ -416,7 +377,7 @@ def _read_cases(op: Written, cases: Sequence[Written], op_name: str, origin: Ori
         check_known(case.at("inputs"), base.node.at("inputs"))
         own = merge_op(op.data.without("cases", "case_sets"), case.data.without("name"))
         merged = _validate(op_name, origin, case._replace(data=own))
-        if merged is not None and merged.model.inputs:
+        if merged.keys.inputs:
             read.append((merged, str(name.data or "")))
     variants = [(merged, _read_variants(merged, name)) for merged, name in read]
     if op.log.count == faults:
@@ -424,28 +385,27 @@ def _read_cases(op: Written, cases: Sequence[Written], op_name: str, origin: Ori
     return [case for _, cases in variants for case in cases]
 
 
-def _validate(op: str, origin: Origin, node: Written) -> _Merged | None:
+def _validate(op: str, origin: Origin, node: Written) -> Merged:
     node = with_constants(node)
-    model, broken = read("OpModel", node)
-    if model is None:
-        return None
-    check_functions(node, model)
-    return _Merged(op, origin, node, model, broken)
+    merged = Merged(op, origin, node, *read("OpModel", node))
+    for key in FUNCTIONS:  # their faults are told, whatever else is wrong
+        read_function(merged, key)
+    return merged
 
 
-def _read_variants(merged: _Merged, name: str) -> list[Case]:
+def _read_variants(merged: Merged, name: str) -> list[Case]:
     """Return the sound cases among those in each of its dtypes; faults are logged."""
-    node, model = merged.node, merged.model
+    node, keys = merged.node, merged.keys
     for key in ("reference_forward", "implicit"):
-        if getattr(model, key) and model.reference is None and "reference" not in merged.broken:
+        if getattr(keys, key) and keys.reference is None and "reference" not in merged.broken:
             node.add("must go with reference, but got none. Write reference: module:function", key)
-    if model.implicit and model.second_order:
+    if keys.implicit and keys.second_order:
         node.add("must stand without second_order: a CDF gives the first derivative alone", "implicit")
     cases: list[Case] = []
     with suppress(Unreadable):
         dtypes = _unique(merged, "dtypes", DTYPE_KINDS)
-        takes_none = not merged.has_broken_inputs and not takes_variant(model)
-        if model.dtypes and takes_none:
+        takes_none = not merged.has_broken_inputs and not takes_variant(keys)
+        if keys.dtypes and takes_none:
             node.refuse(
                 "must have an input to set, but every input names its own dtype. Remove those, or dtypes",
                 "dtypes",
@@ -457,7 +417,7 @@ def _read_variants(merged: _Merged, name: str) -> list[Case]:
     return cases
 
 
-def _require_second_order(variants: Sequence[tuple[_Merged, Sequence[Case]]]) -> None:
+def _require_second_order(variants: Sequence[tuple[Merged, Sequence[Case]]]) -> None:
     """Log the modes and dtypes of a list under `second_order` in which none of the op's cases runs.
 
     A list among defaults is for other ops, too.
@@ -476,10 +436,10 @@ def _require_second_order(variants: Sequence[tuple[_Merged, Sequence[Case]]]) ->
                 word.add(f"{must}, but got {word.data!r}. Add it to modes or dtypes, or remove it")
 
 
-def _unique(merged: _Merged, key: str, kinds: Mapping[str, Sequence[str]]) -> list[str]:
+def _unique(merged: Merged, key: str, kinds: Mapping[str, Sequence[str]]) -> list[str]:
     """Return the words of a list, and those that a word stands for; refuse one that stands twice."""
     words: list[str] = []
-    for index, written in enumerate(getattr(merged.model, key) or ()):
+    for index, written in enumerate(getattr(merged.keys, key) or ()):
         for word in kinds.get(written, (written,)):
             if word in words:
                 merged.node.refuse(f"must be unique, but got {word!r} twice. Remove one", key, index)
@@ -487,28 +447,28 @@ def _unique(merged: _Merged, key: str, kinds: Mapping[str, Sequence[str]]) -> li
     return words
 
 
-def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
+def _read_variant(merged: Merged, name: str, variant: str | None) -> Case:
     """Return a case in one of its dtypes.
 
     Raises:
         Unreadable: an input has faults, which are logged.
     """
-    origin, node, model = merged.origin, merged.node, merged.model
-    outputs = () if merged.broken & (KEYS | {"outputs"}) else _read_outputs(merged, variant)
-    arguments = read_arguments(Setting(origin.folder, variant, model), node)
+    origin, node, keys = merged.origin, merged.node, merged.keys
+    outputs = () if merged.broken & (FUNCTION_KEYS | {"outputs"}) else _read_outputs(merged, variant)
+    arguments = read_arguments(replace(merged, dtype=variant))
     if merged.has_broken_inputs:
         raise Unreadable
     tensors = [tensor for argument in arguments for tensor in argument.tensors]
     differentiable = [tensor for tensor in tensors if tensor.is_differentiable]
-    expect, kind = _expectation_of(model.expect or "pass")
-    reference = read_function(model, "reference")
+    expect, kind = _expectation_of(keys.expect or "pass")
+    reference = read_function(merged, "reference")
     dtype = variant or (differentiable or tensors)[0].dtype
-    second_order = _modes_of_second_order(model, dtype)
-    rules = model.variables if isinstance(model.variables, dict) else {}
-    running = fill(Running, model)
+    second_order = _modes_of_second_order(keys, dtype)
+    rules = keys.variables if isinstance(keys.variables, dict) else {}
+    running = fill(Running, keys)
     case = fill(
         Case,
-        model,
+        keys,
         op=merged.op,
         name=name,
         dtype=dtype,
@@ -517,39 +477,39 @@ def _read_variant(merged: _Merged, name: str, variant: str | None) -> Case:
         mode=running.modes[0],
         code=fill(
             CodeUnderTest,
-            model,
-            forward=read_function(model, "forward"),
-            binding=binding_of(model),
-            gradient=read_function(model, "gradient"),
-            variables=True if isinstance(model.variables, dict) else model.variables,
+            keys,
+            forward=read_function(merged, "forward"),
+            binding=binding_of(keys),
+            gradient=read_function(merged, "gradient"),
+            variables=True if isinstance(keys.variables, dict) else keys.variables,
             variable_rules=tuple(
                 VariableRule(glob, **read_moving(node.at("variables", glob), rule))
                 for glob, rule in rules.items()
             ),
-            covers=tuple(dict.fromkeys(model.covers or ())),
+            covers=tuple(dict.fromkeys(keys.covers or ())),
         ),
-        reference=reference and Reference(reference, bool(model.reference_forward), bool(model.implicit)),
+        reference=reference and Reference(reference, bool(keys.reference_forward), bool(keys.implicit)),
         expected=fill(
             Expectations,
-            model,
+            keys,
             expect=expect,
             kind=kind,
-            pairs=_rules_of(model, is_second_order=bool(second_order)),
+            pairs=_rules_of(keys, is_second_order=bool(second_order)),
         ),
         judging=fill(
             Judging,
-            model,
+            keys,
             # Few values of an input are all tested, unless a number of samples is stated.
-            samples=model.samples or max(Judging.samples, *(len(few_values(tensor)) for tensor in tensors)),
-            tolerance=fill(StatedTolerance, model.tolerance),
-            power=fill(Power, model.power),
-            checks_off=_checks_off(model.checks) if model.checks else ON_REQUEST,
-            nondeterminism=model.nondeterminism.atol if model.nondeterminism else 0.0,
+            samples=keys.samples or max(Judging.samples, *(len(few_values(tensor)) for tensor in tensors)),
+            tolerance=fill(StatedTolerance, keys.tolerance),
+            power=fill(Power, keys.power),
+            checks_off=_checks_off(keys.checks) if keys.checks else ON_REQUEST,
+            nondeterminism=keys.nondeterminism.atol if keys.nondeterminism else 0.0,
             second_order=second_order,
-            unreached=tuple((model.unreached or {}).items()),
+            unreached=tuple((keys.unreached or {}).items()),
         ),
         running=running,
-        origin=replace(origin, variant=variant, tags=tuple(model.tags or ())),
+        origin=replace(origin, variant=variant, tags=tuple(keys.tags or ())),
     )
     _check_pairs(merged, case)
     return case
@@ -559,9 +519,9 @@ def _checks_off(written: Keys) -> frozenset[str]:
     return frozenset(name for name, check in CHECKS.items() if not written.get(name, check.is_on))
 
 
-def _modes_of_second_order(model: Keys, dtype: str) -> tuple[str, ...]:
+def _modes_of_second_order(keys: Keys, dtype: str) -> tuple[str, ...]:
     """Return the modes in which the second order of a dtype is checked."""
-    written = model.second_order
+    written = keys.second_order
     if not isinstance(written, list):
         return MODES if written else ()
     modes = tuple(word for word in written if word in MODES)
@@ -569,11 +529,11 @@ def _modes_of_second_order(model: Keys, dtype: str) -> tuple[str, ...]:
     return (modes or MODES) if dtype in (dtypes or [dtype]) else ()
 
 
-def _rules_of(model: Keys, *, is_second_order: bool) -> tuple[PairRule, ...]:
+def _rules_of(keys: Keys, *, is_second_order: bool) -> tuple[PairRule, ...]:
     """Return the pair rules in the order written; a dtype without second order has none of second order."""
     rules = []
-    for glob, rule in (model.pairs or {}).items():
-        if isinstance(model.second_order, list) and not is_second_order and is_of_second_order(glob):
+    for glob, rule in (keys.pairs or {}).items():
+        if isinstance(keys.second_order, list) and not is_second_order and is_of_second_order(glob):
             continue
         expect, kind = _expectation_of(rule.expect or "")
         rules.append(fill(PairRule, rule, glob=glob, expect=expect, kind=kind))
@@ -587,9 +547,9 @@ def _expectation_of(written: str | Keys) -> tuple[str, str]:
     return "mismatch", written.mismatch
 
 
-def _read_outputs(merged: _Merged, variant: str | None) -> tuple[OutputSpec, ...]:
+def _read_outputs(merged: Merged, variant: str | None) -> tuple[OutputSpec, ...]:
     node = merged.node
-    binding, written = binding_of(merged.model), merged.model.outputs
+    binding, written = binding_of(merged.keys), merged.keys.outputs
     tells_outputs = BINDINGS[binding].tells_outputs
     if written is None:
         if not tells_outputs:
@@ -620,13 +580,13 @@ def _read_outputs(merged: _Merged, variant: str | None) -> tuple[OutputSpec, ...
     return tuple(outputs)
 
 
-def _check_pairs(merged: _Merged, case: Case) -> None:
+def _check_pairs(merged: Merged, case: Case) -> None:
     """Log pair rules that match none of a case's labels; some labels are known only at run time.
 
     Labels of an output's parts are among these: only the forward shows that an output is a structure.
     """
     pairs, labels = merged.node.at("pairs"), case.labels
-    if not case.outputs or case.code.may_have_variables or merged.model.second_order:
+    if not case.outputs or case.code.may_have_variables or merged.keys.second_order:
         return
     for rule in unmatched_rules(case.expected.pairs, labels):
         if any(could_match(rule.glob, label) for label in labels):

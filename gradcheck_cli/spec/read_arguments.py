@@ -18,11 +18,11 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from gradcheck_cli.errors import suggest
-from gradcheck_cli.spec.case import UNBOUNDED, Argument, Form, FunctionRef, InputSpec, Source, kind_of
+from gradcheck_cli.spec.case import UNBOUNDED, Argument, Form, FunctionRef, InputSpec, Origin, Source, kind_of
 from gradcheck_cli.spec.faults import show
 from gradcheck_cli.spec.op_inputs import op_inputs
 from gradcheck_cli.spec.spec_format import Keys, type_of
@@ -49,20 +49,29 @@ def _arguments_of(kind: str, value: Any) -> dict[str, object]:  # noqa: ANN401 (
     return {names[kind]: value} if kind in names else {}
 
 
-class Setting(NamedTuple):
-    """What the inputs of a case are read with."""
+@dataclass(frozen=True)
+class Merged:
+    """A merged op or case: the op's name, its file, what is written, its sound keys, names of broken ones."""
 
-    folder: str  # of relative paths
-    dtype: str | None  # of an input that names none: the entry of `dtypes`, or as an op type has it
-    op: Keys
+    op: str
+    origin: Origin
+    node: Written
+    keys: Keys
+    broken: set[str]
+    dtype: str | None = None  # of inputs that name none: the entry of `dtypes`, or as an op type has it
+
+    @property
+    def has_broken_inputs(self) -> bool:
+        """Whether some input has a fault, from which others would only follow."""
+        return any(name.startswith("inputs") for name in self.broken)
 
     @property
     def is_raw_op(self) -> bool:
         """Whether an op type is called with its own arguments."""
-        return self.op.op_type is not None and self.op.forward is None
+        return self.keys.op_type is not None and self.keys.forward is None
 
 
-def _read_input(setting: Setting, name: str, node: Written, model: Keys) -> InputSpec:
+def _read_input(case: Merged, name: str, node: Written, model: Keys) -> InputSpec:
     """Return an input, named `values[0]` in a list.
 
     Raises:
@@ -74,7 +83,7 @@ def _read_input(setting: Setting, name: str, node: Written, model: Keys) -> Inpu
         message = f"must have one source of values, but got {' and '.join(sources)}. Keep one of them"
         node.refuse(message, list(sources)[1])
     kind, value = next(iter(sources.items()), ("default", None))
-    dtype = model.dtype or _own_dtype(model) or setting.dtype or DEFAULT_DTYPE
+    dtype = model.dtype or _own_dtype(model) or case.dtype or DEFAULT_DTYPE
     source = Source(kind, _arguments_of(kind, value))
     _require_family(kind, dtype, node)
     checks = constraints.LiteralChecks(node, dtype)
@@ -82,7 +91,7 @@ def _read_input(setting: Setting, name: str, node: Written, model: Keys) -> Inpu
     if kind == "value":
         shape = checks.check_value(value, shape)
     elif kind == "file":
-        shape = checks.check_file(setting.folder, source.arguments, shape, moving["domain"])
+        shape = checks.check_file(case.origin.folder, source.arguments, shape, moving["domain"])
     else:
         checks.check_arguments(source)
     if shape is None:
@@ -201,17 +210,17 @@ def leaves_of(keys: Keys | None) -> Iterator[Keys]:
         yield from leaves_of(part)
 
 
-def read_arguments(setting: Setting, node: Written) -> tuple[Argument, ...]:
+def read_arguments(case: Merged) -> tuple[Argument, ...]:
     """Return a case's arguments.
 
     Raises:
         Unreadable: there are faults, which are logged.
     """
-    inputs, dtypes = setting.op.inputs or {}, _op_dtypes(setting.op)
+    inputs, dtypes, node = case.keys.inputs or {}, _op_dtypes(case.keys), case.node
 
     def read_argument(name: str) -> Argument:
-        own_setting = setting._replace(dtype=dtypes.get(name) or setting.dtype)
-        form, tensors = _read(own_setting, name, node.at("inputs", name), inputs[name])
+        own = replace(case, dtype=dtypes.get(name) or case.dtype)
+        form, tensors = _read(own, name, node.at("inputs", name), inputs[name])
         return Argument(name, tensors, form)
 
     arguments = tuple(_read_each(inputs, read_argument))
@@ -251,12 +260,12 @@ def check_known(case_inputs: Written, inputs: Written) -> None:
                 check_known(node.at(key), inputs.at(name, key))
 
 
-def _read(setting: Setting, name: str, node: Written, keys: Keys | None) -> Read:
+def _read(case: Merged, name: str, node: Written, keys: Keys | None) -> Read:
     place, parts = _structure_of(keys or Keys())
     if not place:
-        return _read_tensor(setting, name, node, keys or Keys())
+        return _read_tensor(case, name, node, keys or Keys())
     kind = "object" if place == "fields" else place
-    if setting.is_raw_op and kind != "list":
+    if case.is_raw_op and kind != "list":
         node.refuse(
             f"must be a tensor or a list of tensors for an op type, but got a structure ({kind}). "
             "Name the op type's own arguments",
@@ -265,7 +274,7 @@ def _read(setting: Setting, name: str, node: Written, keys: Keys | None) -> Read
 
     def read_part(key: str | int) -> Read:
         label = f"{name}[{key}]" if isinstance(key, int) else f"{name}.{key}"
-        return _read(setting, label, node.at(place, key), parts[key])
+        return _read(case, label, node.at(place, key), parts[key])
 
     read = _read_each(parts, read_part)
     names = tuple(key for key in parts if isinstance(key, str))
@@ -273,24 +282,24 @@ def _read(setting: Setting, name: str, node: Written, keys: Keys | None) -> Read
     return form, tuple(tensor for _, own in read for tensor in own)
 
 
-def _read_tensor(setting: Setting, name: str, node: Written, model: Keys) -> Read:
+def _read_tensor(case: Merged, name: str, node: Written, model: Keys) -> Read:
     kinds = [kind for kind in ("sparse", "ragged") if getattr(model, kind) is not None]
     if not kinds:
-        return Form(), (_read_input(setting, name, node, model),)
+        return Form(), (_read_input(case, name, node, model),)
     if len(kinds) > 1:
         node.refuse("must not stand beside sparse. Keep one of them", "ragged")
     (kind,) = kinds
-    if setting.is_raw_op:
+    if case.is_raw_op:
         node.refuse(
             f"must be a tensor or a list of tensors for an op type, but got a {kind} one. "
             "Name the op type's own arguments, such as its indices and its values",
         )
-    if BINDINGS[binding_of(setting.op)].is_numpy or isinstance(setting.op.forward, dict):
+    if BINDINGS[binding_of(case.keys)].is_numpy or isinstance(case.keys.forward, dict):
         node.refuse(
             f"must be of arrays for a NumPy forward, but got a {kind} tensor. "
             "Give its parts as inputs of their own, and build it in the forward",
         )
-    return (_read_sparse if kind == "sparse" else _read_ragged)(setting, name, node, model)
+    return (_read_sparse if kind == "sparse" else _read_ragged)(case, name, node, model)
 
 
 def _require_alone(node: Written, kind: str) -> None:
@@ -313,7 +322,7 @@ def _require_alone(node: Written, kind: str) -> None:
             node.refuse(f"is missing; {remedies[key]}", key)
 
 
-def _read_sparse(setting: Setting, name: str, node: Written, model: Keys) -> Read:
+def _read_sparse(case: Merged, name: str, node: Written, model: Keys) -> Read:
     """Return a SparseTensor's indices, values and dense shape."""
     sparse = model.sparse or Keys()
     if not model.shape:
@@ -322,7 +331,7 @@ def _read_sparse(setting: Setting, name: str, node: Written, model: Keys) -> Rea
     shape = tuple(model.shape)
     count = _count_nonzeros(node, sparse, shape)
     own = Keys({**model, "shape": [count], "sparse": None})
-    values = _read_input(setting, f"{name}.values", node, own)
+    values = _read_input(case, f"{name}.values", node, own)
     indices = _places(f"{name}.indices", sparse.indices or [])
     if not indices.shape[0]:
         source = Source("places", {"shape": shape})
@@ -358,7 +367,7 @@ def _count_nonzeros(node: Written, sparse: Keys, shape: tuple[int, ...]) -> int:
     return count
 
 
-def _read_ragged(setting: Setting, name: str, node: Written, model: Keys) -> Read:
+def _read_ragged(case: Merged, name: str, node: Written, model: Keys) -> Read:
     """Return a RaggedTensor's flat values and row splits."""
     ragged = model.ragged
     if model.shape is not None:
@@ -376,7 +385,7 @@ def _read_ragged(setting: Setting, name: str, node: Written, model: Keys) -> Rea
             )
     shape = [sum(nested[-1]), *(ragged.inner_shape or ())]
     own = Keys({**model, "shape": shape, "ragged": None})
-    values = _read_input(setting, f"{name}.flat_values", node, own)
+    values = _read_input(case, f"{name}.flat_values", node, own)
     splits = [
         _places(
             f"{name}.row_splits" if len(nested) == 1 else f"{name}.nested_row_splits[{depth}]",
@@ -387,30 +396,24 @@ def _read_ragged(setting: Setting, name: str, node: Written, model: Keys) -> Rea
     return Form("ragged", splits=len(splits)), (values, *splits)
 
 
-KEYS = frozenset({"forward", "op_type", "gradient", "binding"})
+FUNCTIONS = ("forward", "gradient", "reference")
+FUNCTION_KEYS = frozenset({"forward", "op_type", "gradient", "binding"})
 
 
-def _target(function: str | Keys) -> str:
-    return str(function.numpy if isinstance(function, Keys) else function)
+def read_function(case: Merged, key: str) -> FunctionRef | None:
+    """Return a function of a spec: `module:attribute`, `.attribute` or `{numpy: module:function}`.
 
-
-def check_functions(node: Written, model: Keys) -> None:
-    """Log functions of a module that the spec doesn't name: `.attribute`."""
-    for key in ("forward", "gradient", "reference"):
-        written = getattr(model, key)
-        if model.module is None and written is not None and _target(written).startswith("."):
-            expected = type_of("function")["expects"]
-            node.add(f"must be {expected}, but got {show(_target(written))}. Write it, or `module`", key)
-
-
-def read_function(model: Keys, key: str) -> FunctionRef | None:
-    """Return a function of a spec: `module:attribute`, `.attribute` or `{numpy: module:function}`."""
-    written = getattr(model, key)
+    One of a module that the spec doesn't name is logged.
+    """
+    written, module = case.keys.get(key), case.keys.module
     if written is None:
         return None
-    target = _target(written)
-    module = model.module if target.startswith(".") else None
-    return FunctionRef(f"{module}:{target[1:]}" if module else target, numpy=not isinstance(written, str))
+    target = str(written.numpy if isinstance(written, Keys) else written)
+    if target.startswith(".") and module is None:
+        expected = type_of("function")["expects"]
+        case.node.add(f"must be {expected}, but got {show(target)}. Write it, or `module`", key)
+    target = f"{module}:{target[1:]}" if target.startswith(".") else target
+    return FunctionRef(target, numpy=isinstance(written, Keys))
 
 
 def binding_of(model: Keys) -> str:
@@ -422,9 +425,10 @@ def binding_of(model: Keys) -> str:
     return "override" if model.op_type is not None and model.forward is None else "custom_gradient"
 
 
-def check_binding(node: Written, model: Keys, broken: set[str]) -> None:
+def check_binding(op: Merged) -> None:
     """Log contradictions among forward, op_type, gradient and binding, if none of these keys is broken."""
-    if KEYS & broken:
+    node, model = op.node, op.keys
+    if FUNCTION_KEYS & op.broken:
         return
     binding = binding_of(model)
     has_forward, has_type, has_gradient = (

@@ -34,6 +34,7 @@ REMEDIES = {
     "name": "is missing; give the case a name",
     "low": "is missing; write both low and high",
     "high": "is missing; write both low and high",
+    "ops": "is missing; write one op each",
     "row_lengths": "is missing; write the length of each row, such as [2, 0, 3]",
 }
 
@@ -82,20 +83,19 @@ def model_of(name: str) -> Schema:
     return schema
 
 
-def read(name: str, node: Written) -> tuple[Keys | None, set[str]]:
+def read(name: str, node: Written) -> tuple[Keys, set[str]]:
     """Read a mapping by its model; what doesn't fit is logged.
 
     Returns:
-        The keys that are sound (`None` if it is no mapping), and the names of those that aren't: for inputs
-        `inputs.NAME`. Sound parts can still be judged, so that a user sees every fault at once, and none that
-        only follows from another.
+        The keys that are sound, and the names of those that aren't: for inputs `inputs.NAME`. Sound parts can
+        still be judged, so that a user sees every fault at once, and none that only follows from another.
     """
     model = model_of(name)
     broken: set[str] = set()
     problems: list[Problem] = []
     if not isinstance(node.data, Entries):
         node.add(f"must be a mapping, but got {show(node.data)}")
-        return None, broken
+        return Keys(), broken
     keys = _read_keys(model, node.data, (), problems)
     for path, message, is_of_key in problems:
         node.log.add(message, node.at(*path).place, at_key=is_of_key)

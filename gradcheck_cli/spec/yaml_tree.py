@@ -103,7 +103,7 @@ class _Reader:
         message = f"must be YAML, but {problem}" + (f" {context}" if context else "")
         if "maximum nesting depth" in problem:  # libyaml's scanner has a limit of its own since 0.2.6
             message = _TOO_DEEP
-        elif re.match(r"\s*\t", (text.split("\n") * bool(mark) + [""])[max(spot.line - 1, 0)]):
+        elif any(re.match(r"\s*\t", line) for line in text.split("\n")[max(spot.line - 1, 0) : spot.line]):
             message += ". Indent with spaces, not tabs"
         return _Stop(message, Place(self._path, (), spot))
 

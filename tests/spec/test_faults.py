@@ -91,7 +91,7 @@ default: 1\nops:\n - forward: m:f\n   inputs: {x: {value: 1}} => 1: default: unk
 defaults: {sample: 1}\nops:\n - forward: m:f\n   inputs: {x: {value: 1}} => 1: defaults.sample: unknown key. Did you mean 'samples'?
 defaults: {inputs: {x: {value: a}}}\nops:\n - forward: m:f\n - {op: b, op_type: Exp} => 1: defaults.inputs.x.value: must be a number for dtype float64, but got 'a'
 defaults: {inputs: {x: {shape: [2], uniform: [0, 1]}}}\nops:\n - forward: m:f\n   inputs: {x: {uniform: {low: 3}}} => 4: ops[0].inputs.x.uniform.high: is missing; write both low and high
-defaults: 3\nops:\n - forward: m:f\n   inputs: {x: {value: 1}} => 1: defaults: must be a mapping, but got 3
+defaults: 3\nops:\n - forward: m:f\n   inputs: {x: {value: 1}} => 1: defaults: must be a mapping, such as {dtypes: [float32, float64]}, but got 3
 # nothing\n => must hold a spec, but is empty. Write op, forward and inputs
 """,
     ONE=ONE,
