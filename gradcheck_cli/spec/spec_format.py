@@ -226,11 +226,9 @@ def is_fit(schema: Schema, data: Data) -> bool:
             and ("pattern" not in schema or re.fullmatch(schema["pattern"], data) is not None)
             and (schema.get("format") != "versions" or is_specifier(data))
         )
-    is_finite = kind != "number" or math.isfinite(data)
-    limits = (
-        [] if data is None else [holds(data, schema[key]) for key, holds in _LIMITS.items() if key in schema]
-    )
-    return is_finite and all(limits)
+    if data is None or (kind == "number" and not math.isfinite(data)):
+        return data is None
+    return all(holds(data, schema[key]) for key, holds in _LIMITS.items() if key in schema)
 
 
 def _expectation(schema: Schema, data: Data, example: Data = None) -> str:
@@ -332,7 +330,7 @@ _FORMS: dict[str, Form] = {
 
 def write_out(schema: Schema, data: Data, place: Place) -> Data:
     """Return what is written with its short forms written out."""
-    if schema.get("short") in _FORMS:
+    if "short" in schema:
         data = _FORMS[schema["short"]](schema, data, place)
     schema = _member(schema, data)
     schemas, others = schema.get("properties", {}), schema.get("additionalProperties")
