@@ -5,7 +5,7 @@ may lie. A fixed value (`value`, `file`) can't be moved by `away_from` or `min_g
 its `domain`, since differences can be taken to one side. Arrays of structured generators (`spd` and the like)
 can't be moved element by element either.
 
-Numpy is imported only for a `file` and a symmetric `value`, so that validating stays fast.
+Numpy is imported only for a `file`, so that validating stays fast.
 """
 
 from __future__ import annotations
@@ -428,13 +428,21 @@ def check_symmetric(node: Written, tensor: InputSpec) -> None:
         message = f"must go with values that can be mirrored, but got {tensor.source.kind}"
     elif tensor.min_gap is not None:
         message = "must go without min_gap: the elements of a pair are the same"
-    elif tensor.source.kind == "value":
-        from gradcheck_cli.spec.values.draw_values import is_mirrored, read_value
-
-        if not is_mirrored(read_value(tensor)):
-            message = "must go with a symmetric value (Hermitian, where it is complex). Mirror one triangle"
+    elif tensor.source.kind == "value" and not _is_symmetric(tensor):
+        message = "must go with a symmetric value (Hermitian, where it is complex). Mirror one triangle"
     if message:
         node.add(message, "symmetric")
+
+
+def _is_symmetric(tensor: InputSpec) -> bool:
+    # A broadcast value is the same in each matrix, or row: elements are looked up by their own indices.
+    elements = {
+        path: complex(to_number(leaf) or 0) for path, leaf in leaves(tensor.source.arguments["value"])
+    }
+    if any(len(path) != len(tensor.shape) for path in elements):
+        return len(elements) == 1 and not any(value.imag for value in elements.values())
+    across = {path: elements.get((*path[:-2], path[-1], path[-2])) for path in elements}
+    return all(across[path] == value.conjugate() for path, value in elements.items())
 
 
 # Elements keep 0.1 of the distribution's own standard deviation away from each point. The slightly

@@ -63,7 +63,7 @@ def draw(case: Case, tensor: InputSpec, sample: int) -> Array:
         CaseFailedError: a file changed since validation, or the requested values can't be drawn.
     """
     if tensor.source.kind == "value":
-        return read_value(tensor)
+        return _read_value(tensor)
     if tensor.source.kind == "file":
         return _read_file(case, tensor)
     few = few_values(tensor)
@@ -106,8 +106,7 @@ def _error(tensor: InputSpec, message: str) -> CaseFailedError:
     return CaseFailedError("values", f"inputs.{tensor.name}: {message}")
 
 
-def read_value(tensor: InputSpec) -> Array:
-    """Return an input's stated value, broadcast to its shape."""
+def _read_value(tensor: InputSpec) -> Array:
     value = tensor.source.arguments["value"]
     if isinstance(value, np.ndarray):  # given in Python
         return value
@@ -136,7 +135,7 @@ def _read_file(case: Case, tensor: InputSpec) -> Array:
     except arrays.ArrayError as error:
         raise _error(tensor, f"file {error}") from error
     wide: Array = array.astype(wide_type(tensor.dtype), copy=False)
-    if tensor.symmetric and not is_mirrored(wide):
+    if tensor.symmetric and not np.array_equal(wide, mirror(wide), equal_nan=True):
         raise _error(tensor, "file must hold a symmetric matrix (Hermitian, where it is complex)")
     return wide
 
@@ -303,11 +302,6 @@ def mirror(matrix: Array) -> Array:
     full = lower + np.conj(np.swapaxes(lower, -1, -2))
     full[..., diagonal, diagonal] = values[..., diagonal, diagonal].real
     return np.asarray(full)
-
-
-def is_mirrored(matrix: Array) -> bool:
-    """Whether a matrix, or each of a stack of them, is symmetric, or Hermitian."""
-    return np.array_equal(matrix, mirror(matrix), equal_nan=True)
 
 
 def _gaussian(rng: np.random.Generator, tensor: InputSpec) -> Floats:
