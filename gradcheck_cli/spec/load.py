@@ -455,7 +455,7 @@ def _read_variant(merged: Merged, name: str, variant: str | None) -> Case:
     """
     origin, node, keys = merged.origin, merged.node, merged.keys
     outputs = () if merged.broken & (FUNCTION_KEYS | {"outputs"}) else _read_outputs(merged, variant)
-    arguments = read_arguments(replace(merged, dtype=variant))
+    arguments = read_arguments(merged._replace(dtype=variant))
     if merged.has_broken_inputs:
         raise Unreadable
     tensors = [tensor for argument in arguments for tensor in argument.tensors]

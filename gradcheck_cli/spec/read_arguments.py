@@ -18,8 +18,8 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
 
 from gradcheck_cli.errors import suggest
 from gradcheck_cli.spec.case import UNBOUNDED, Argument, Form, FunctionRef, InputSpec, Origin, Source, kind_of
@@ -49,8 +49,7 @@ def _arguments_of(kind: str, value: Any) -> dict[str, object]:  # noqa: ANN401 (
     return {names[kind]: value} if kind in names else {}
 
 
-@dataclass(frozen=True)
-class Merged:
+class Merged(NamedTuple):
     """A merged op or case: the op's name, its file, what is written, its sound keys, names of broken ones."""
 
     op: str
@@ -134,11 +133,11 @@ def fill(record: type[Record], model: Keys | None, **own: Any) -> Record:  # noq
     Args:
         own: the fields that aren't what is written.
     """
-    keys = model or Keys()
+    fields = record.__dataclass_fields__  # type: ignore[attr-defined]  # a dataclass
     written = {
         name: tuple(value) if isinstance(value, list) else value
-        for name in record.__dataclass_fields__  # type: ignore[attr-defined]  # a dataclass
-        if (value := keys.get(name)) is not None
+        for name, value in (model or {}).items()
+        if name in fields
     }
     return record(**{**written, **own})
 
@@ -219,7 +218,7 @@ def read_arguments(case: Merged) -> tuple[Argument, ...]:
     inputs, dtypes, node = case.keys.inputs or {}, _op_dtypes(case.keys), case.node
 
     def read_argument(name: str) -> Argument:
-        own = replace(case, dtype=dtypes.get(name) or case.dtype)
+        own = case._replace(dtype=dtypes.get(name) or case.dtype)
         form, tensors = _read(own, name, node.at("inputs", name), inputs[name])
         return Argument(name, tensors, form)
 

@@ -126,16 +126,16 @@ def _read_keys(model: Schema, data: Entries, path: Path, problems: list[Problem]
 
 def _read(schema: Schema, data: Data, path: Path, problems: list[Problem], example: Data = None) -> Data:
     # The cases of an op read what they have in common once.
-    before = getattr(data, "reading", None)
-    if before and before[0] is schema:
-        return before[1]
+    is_scalar = not isinstance(data, (Entries, Items))
+    if not is_scalar and data.reading and data.reading[0] is schema:
+        return data.reading[1]
     example = schema.get("examples", [example])[0]
     own: list[Problem] = []
     value = _read_form(_member(schema, data), data, path, own, example)
     if own:
         is_whole = "whole" in schema
         problems += [(path, _expectation(schema, data, example), False)] if is_whole else own
-    elif isinstance(data, (Entries, Items)):
+    elif not is_scalar:
         data.reading = schema, value
     return value
 
