@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradcheck_cli.numerics import FLOAT64, Problem, Reason, judge
+from gradcheck_cli.numerics import FLOAT32, FLOAT64, Problem, Reason, judge
 from tests.rows.traps import root
 from tests.support.row import in_precision
 
