@@ -39,9 +39,31 @@ def recorded(project, invoke):
     return project
 
 
+def test_what_is_new_is_told_and_fine(recorded, invoke, a_case, a_result):
+    recorded.cases.append(a_case("fresh"))
+    recorded.results.append(with_memory(a_result("fresh")))
+    result = invoke("run", "--baseline", "g.lock")
+    assert result.code == 0
+    assert "  new GC509  fresh · dy/dx\nsince the baseline: 1 new\n" in result.out
+
+
 def test_a_deleted_spec_fails_where_another_part_is_run_too(recorded, invoke):
     del recorded.cases[1], recorded.results[1]
     assert invoke("run", "--baseline", "g.lock", "-k", "huber", "specs").code == 1
+
+
+def test_what_is_not_asked_for_has_not_vanished(recorded, invoke):
+    recorded.results = recorded.results[:1]
+    assert invoke("run", "--baseline", "g.lock", "-k", "huber", "specs").code == 0
+    recorded.cases = recorded.cases[:1]
+    assert invoke("run", "--baseline", "g.lock", "specs/huber.yaml").code == 0
+
+
+def test_a_case_that_fails_is_not_said_to_have_vanished(recorded, invoke, a_result):
+    recorded.results[0] = a_result("huber", Status.ERROR)
+    result = invoke("run", "--baseline", "g.lock", "specs")
+    assert result.code == 3
+    assert "VANISHED" not in result.out
 
 
 @pytest.mark.parametrize(
@@ -79,6 +101,32 @@ def test_two_reports_are_compared(project, invoke, a_result):
     )
     changes = json.loads(invoke("diff", "old.json", "new.json", "--format", "json").out)["changes"]
     assert [change["change"] for change in changes] == ["broke", "drifted"]
+
+
+def test_a_case_that_can_not_be_checked_any_more_is_broken(project, invoke, a_result):
+    invoke("run", "--report", "json=old.json")
+    project.results[0] = a_result("huber", Status.ERROR)
+    invoke("run", "--report", "json=new.json")
+    result = invoke("diff", "old.json", "new.json")
+    assert result.code == 1
+    assert "  BROKE GC506  huber · case\n    didn't fail, and is error now (" in result.out
+    assert "  VANISHED GC501  huber · dy/dx\n" in result.out
+    mended = invoke("diff", "new.json", "old.json")
+    assert (mended.code, mended.err) == (0, "")
+    assert mended.out.startswith("  mended GC511  huber · case\n")
+
+
+def test_what_was_not_asked_for_has_not_vanished(project, invoke):
+    invoke("run", "--report", "json=whole.json")
+    project.results = project.results[:1]
+    invoke("run", "--op", "huber", "--report", "json=part.json")
+    result = invoke("diff", "whole.json", "part.json")
+    assert (result.code, result.out) == (0, "whole.json -> part.json: no change\n")
+    assert result.err == (
+        "part.json: wasn't asked for 1 of the pairs in whole.json (it is of specs --op huber)\n"
+    )
+    # The other way round nothing is new: it was there, and wasn't asked for.
+    assert invoke("diff", "part.json", "whole.json").out == "part.json -> whole.json: no change\n"
 
 
 def test_a_check_that_has_come_to_fail_is_broken(project, invoke):

@@ -14,6 +14,25 @@ def real(engine):
     return engine
 
 
+def asked(engine):
+    return engine.asked["cases"][0]
+
+
+@pytest.mark.parametrize(
+    ("value", "size", "miss"), [("0.05:0.02", 0.05, 0.02), ("1.5:0.01", 1.5, 0.01), ("1e-3:1e-4", 1e-3, 1e-4)]
+)
+def test_the_power_of_probes_goes_to_the_cases(invoke, real, value, size, miss):
+    assert invoke("run", "--power", value).code == 0
+    assert asked(real).judging.power == Power(pytest.approx(size), miss)
+    assert not asked(real).judging.full_only
+
+
+def test_requiring_the_whole_goes_to_the_cases(invoke, real):
+    assert invoke("run", "--require", "full").code == 0
+    assert asked(real).judging.full_only
+    assert asked(real).judging.power == Power()
+
+
 @pytest.mark.parametrize(
     "value", ["1", "0.01:", "0:0.1", "0.01:0", "0.01:1", "nan:0.1", "-1:0.1", "0.1:0.1:0.1", "5%:0.1"]
 )

@@ -38,6 +38,20 @@ def with_pair(result, **changes):
     return altered(result, pairs=pairs, status=case_status(pairs, result.checks))
 
 
+def lines_of(tmp_path):
+    return [json.loads(line) for line in (tmp_path / "g.lock").read_text().splitlines()[1:]]
+
+
+def test_each_fault_has_a_line_with_its_day_and_a_reason_to_fill_in(recorded, tmp_path):
+    known = {line["op"]: line for line in lines_of(tmp_path) if "since" in line}
+    assert {op: (line["pair"], line["status"], line["fault"]) for op, line in known.items()} == {
+        "wrong": ("dy/dx", "mismatched", "value"),
+        "curved": ("check linearity", "mismatched", "linearity"),
+        "broken": ("case", "error", "forward"),
+    }
+    assert all(len(line["since"]) == 10 and not line["reason"] for line in known.values())
+
+
 def test_what_is_known_is_listed_and_green(recorded, invoke, tmp_path):
     lock = tmp_path / "g.lock"
     lock.write_text(lock.read_text().replace('"reason": ""', '"reason": "old code"', 1))
@@ -69,6 +83,20 @@ def test_what_is_known_is_listed_and_green(recorded, invoke, tmp_path):
 def test_what_is_worse_or_another_fault_fails(recorded, invoke, changes, code):
     recorded.results[1] = with_pair(recorded.results[1], **changes)
     assert invoke("run", "--baseline", "g.lock").code == code
+
+
+def test_what_is_mended_says_so_until_it_is_recorded(recorded, invoke, a_result, tmp_path):
+    before = (tmp_path / "g.lock").read_text()
+    recorded.results[1], recorded.results[2] = a_result("wrong"), a_result("curved")
+    result = invoke("run", "--baseline", "g.lock")
+    assert result.code == 0
+    assert "mended GC511  wrong · dy/dx\n    it is right, and was known since 2" in result.out
+    assert "mended GC511  curved · check linearity\n    it is gone, and was known since 2" in result.out
+    result = invoke("run", "--update-baseline", "g.lock")
+    assert result.err == "g.lock: 1 changed, 1 removed, 3 as they were\n"
+    assert [line["op"] for line in lines_of(tmp_path) if "since" in line] == ["broken"]
+    kept = [line for line in before.splitlines() if '"broken"' in line]
+    assert kept[0] in (tmp_path / "g.lock").read_text().splitlines()
 
 
 def test_a_second_recording_keeps_days_and_reasons(recorded, invoke, tmp_path):

@@ -1,10 +1,34 @@
 import json
+import os
+import sys
 
 import pytest
 
 from gradcheck_cli.cli.commands.run import command as run_command
 from gradcheck_cli.results import CheckResult, Status
 from tests.support.flat_results import altered, make_pair
+
+
+def test_a_run_prints_tables_and_a_summary(invoke, engine):
+    result = invoke("run")
+    assert result.err == ""
+    assert result.out == (
+        "specs/op.yaml · op · float64 · graph                                      0.10 s\n"
+        "  pair               error   allowed     ratio  verdict\n"
+        "  dy/dx          1.000e-12   1.0e-08   1.0e-04  pass\n"
+        "1 op · 1 case · 1 pair: 1 passed                                           0.9 s\n"
+    )
+
+
+def test_quiet_shows_what_fails(invoke, engine, a_case, a_result):
+    engine.cases = [a_case("good"), a_case("bad"), a_case("meant")]
+    engine.results = [a_result("good"), a_result("bad", Status.MISMATCHED)]
+    engine.results += [a_result("meant", Status.EXPECTED_MISMATCH)]
+    out = invoke("run", "-q").out
+    assert "specs/bad.yaml" in out
+    assert "specs/good.yaml" not in out
+    assert "specs/meant.yaml" not in out
+    assert "3 ops · 3 cases · 3 pairs: 1 passed, 1 expected mismatch, 1 mismatched" in out
 
 
 @pytest.mark.parametrize("flags", [[], ["-q"]])
@@ -55,6 +79,11 @@ def test_a_case_that_is_not_there(invoke, engine, a_case):
     assert (result.code, result.err) == (5, "no case is named 'zzz'. There are: default, wide.\n")
 
 
+def test_notices_go_to_standard_error(invoke, engine):
+    engine.report = {"notices": ("no GPU here",)}
+    assert invoke("run").err == "no GPU here\n"
+
+
 @pytest.mark.parametrize(
     ("variables", "coloured"),
     [
@@ -70,6 +99,48 @@ def test_colour(invoke, engine, monkeypatch, variables, coloured):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert ("\x1b[" in invoke("run").out) is coloured
+
+
+@pytest.mark.feature  # formats for other programs
+def test_several_reports_of_several_kinds(invoke, engine, a_result, tmp_path, monkeypatch):
+    summary = tmp_path / "summary.md"
+    summary.write_text("another step's\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    monkeypatch.setenv("GITHUB_WORKSPACE", os.getcwd())  # noqa: PTH109 (as a job has it)
+    engine.results = [a_result(status=Status.MISMATCHED)]
+    files = {kind: tmp_path / f"report.{kind}" for kind in ("json", "junit", "markdown", "sarif")}
+    wanted = [f"--report={kind}={file}" for kind, file in files.items()]
+    result = invoke("run", *wanted, "--report", "github")
+    assert result.code == 1
+    assert result.err == ""
+    assert "MISMATCH" in result.out
+    assert (
+        "::error file=specs/op.yaml,line=1,title=gradcheck%3A op%3A dy/dx mismatched (GC101)::" in result.out
+    )
+    assert json.loads(files["json"].read_text())["exit_code"] == 1
+    assert '<testsuites name="gradcheck">' in files["junit"].read_text()
+    assert json.loads(files["sarif"].read_text())["version"] == "2.1.0"
+    markdown = files["markdown"].read_text()
+    assert markdown.startswith("### ❌ gradcheck: exit code 1\n")
+    assert summary.read_text() == f"another step's\n{markdown}\n"
+
+
+@pytest.mark.parametrize(
+    ("form", "start"),
+    [
+        ("json", "{"),
+        pytest.param("junit", "<?xml", marks=pytest.mark.feature),
+        pytest.param("markdown", "### ✅ gradcheck", marks=pytest.mark.feature),
+        pytest.param("sarif", '{\n  "$schema"', marks=pytest.mark.feature),
+        pytest.param("github", "", marks=pytest.mark.feature),
+    ],
+)
+def test_each_format_is_all_there_is_on_standard_output(invoke, engine, form, start):
+    engine.during = lambda: sys.stdout.write("printed by a forward\n")
+    result = invoke("run", "--format", form)
+    assert result.out.startswith(start)
+    assert "specs/op.yaml · op · float64" not in result.out
+    assert result.err == "printed by a forward\n"
 
 
 @pytest.mark.feature  # formats for other programs
@@ -105,6 +176,19 @@ def test_reports_that_can_not_be(invoke, engine, values, message):
     result = invoke("run", *(f"--report={value}" for value in values))
     assert result.code == 2
     assert message in " ".join(result.err.split())
+
+
+def test_the_end_lists_what_failed(invoke, engine, a_result):
+    engine.results[:] = [
+        a_result("good"),
+        a_result("bad", Status.MISMATCHED),
+        a_result("worse", Status.ERROR),
+    ]
+    end = invoke("run").out.partition("failed:\n")[2].splitlines()
+    assert end[0].split() == ["GC101", "value", "specs/bad.yaml", "·", "bad", "·", "dy/dx"]
+    assert end[1].startswith("  GC310 forward")
+    assert end[2] == "  `gradcheck explain GC101` says what that means, and what to do"
+    assert "failed:" not in invoke("run", "-q").out
 
 
 def test_what_is_skipped_has_one_line_for_an_op_and_is_not_called_undecided(invoke, engine, a_result):

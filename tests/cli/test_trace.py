@@ -1,5 +1,6 @@
 """`trace` and `blame` by what they're told: options, exit codes, which case is meant."""
 
+import json
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -48,6 +49,16 @@ def of(status, agrees):
 
 
 RIGHT, WRONG, UNSURE = of(Status.PASSED, True), of(Status.MISMATCHED, False), of(Status.INCONCLUSIVE, False)  # noqa: FBT003
+
+
+def test_json_stays_json_when_the_forward_prints(invoke, backward):
+    backward.during = lambda: sys.stdout.write("printed by a forward\n")
+    result = invoke("trace", "a.yaml", "--format", "json")
+    assert json.loads(result.out)["passes"][0]["ops"][0]["name"] == "square"
+    assert result.err == "printed by a forward\n"
+    backward.blames = (WRONG,)
+    result = invoke("blame", "a.yaml", "--format", "json")
+    assert json.loads(result.out)["exit_code"] == result.code == 1
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,10 @@
 """Sides of branches and hand-written gradients, as each report shows them."""
 
+from pathlib import Path
+
 from gradcheck_cli.features.coverage.measure import branch_lines, coverage_lines
+from gradcheck_cli.features.exchange.annotations import to_github
+from gradcheck_cli.features.exchange.markdown import to_markdown
 from gradcheck_cli.gate import Branch, CoverageStatus, GradientCoverage, WrittenGradient
 from gradcheck_cli.reporting.report_text import case_lines
 from gradcheck_cli.reporting.terminal import layout
@@ -35,6 +39,16 @@ def test_sides_that_were_never_seen_stand_under_the_table(passed):
     assert line(chosen) == [told]
 
 
+def test_a_share_of_sides_over_all_cases(report, passed):
+    other = altered(WHERE, seen=("true",))
+    cases = (altered(passed, branches=(WHERE, LOOP)), altered(passed, case="wide", branches=(other,)))
+    both = altered(report, cases=cases)
+    assert both.sides == (3, 5)
+    assert [altered(both, branch_fail_under=least).exit_code for least in (None, 60, 60.1)] == [0, 0, 3]
+    text = branch_lines(altered(both, branch_fail_under=90))[0].plain
+    assert text == "sides of branches: 3 of 5 seen (60.0 %), --branch-fail-under 90 isn't reached"
+
+
 def test_sides_that_nobody_looked_at(report, passed):
     eager = altered(passed, sides_unknown="not looked at in mode eager: add mode graph")
     assert line(eager) == ["branches not looked at in mode eager: add mode graph"]
@@ -57,3 +71,14 @@ def test_lines_name_what_is_not_covered():
     assert layout.plain(coverage_lines(COVERAGE, 110)) == f"{missing}{head}\n"
     too_few = layout.plain(coverage_lines(altered(COVERAGE, fail_under=51), 110))
     assert too_few == f"{missing}{head}, --cov-fail-under 51 isn't reached\n"
+
+
+def test_markdown_and_annotations(report, passed):
+    case = altered(passed, branches=(WHERE,))
+    whole = altered(report, cases=(case,), coverage=COVERAGE, branch_fail_under=90)
+    text = to_markdown(whole, Path.cwd())
+    assert "<details><summary>1 side of branches never seen</summary>" in text
+    assert "pkg:g: not covered" in text.replace("\\", "")
+    commands = to_github(whole, Path.cwd()).splitlines()
+    assert any(one.startswith("::error file=ops.py,line=14") for one in commands)
+    assert any(one.startswith("::warning file=pkg.py,line=9") for one in commands)

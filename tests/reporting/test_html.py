@@ -138,6 +138,29 @@ def test_a_link_to_the_cases_of_a_spec_names_it_as_their_rows_do(drawn, name):
     assert rows <= {unquote(link) for link in links}
 
 
+def test_the_gradients_own_lines_are_shown_and_the_first_is_marked(drawn, tmp_path):
+    file = tmp_path / "ops.py"
+    file.write_text("import tensorflow\n\n\ndef grad(op, u):\n    return 2 * u\n\n\ndef other():\n    pass\n")
+    case = altered(drawn.cases[1], source=f"{file}:4")
+    tree = read(altered(drawn, cases=(case,)), tmp_path)
+    assert "The gradient, ops.py:4" in tree.text
+    assert "def grad(op, u):" in tree.text
+    assert "def other" not in tree.text
+    assert len([attrs for attrs in tree.all("span") if attrs.get("class") == "marked"]) == 1
+
+
+def test_of_a_blamed_op_its_own_gradient_is_shown(drawn, tmp_path):
+    file = tmp_path / "ops.py"
+    file.write_text("def bad_tanh_grad(op, u):\n    return u\n\n\ndef forward(x):\n    return x\n")
+    blamed = f"blame: op 'Tanh' (Tanh), gradient bad_tanh_grad at {file}:1: it is 1.5 times the derivative"
+    pair = altered(drawn.cases[1].pairs[0], diagnosis=("a factor", blamed))
+    case = altered(drawn.cases[1], source=f"{file}:5", pairs=(pair,))
+    tree = read(altered(drawn, cases=(case,)), tmp_path)
+    assert "The gradient, ops.py:1" in tree.text
+    assert "def bad_tanh_grad" in tree.text
+    assert "def forward" not in tree.text
+
+
 @pytest.mark.parametrize(
     "name", ["../outside.py", ".git/config", "linked.py", "/proc/self/environ", "/dev/stdin", "a\0.py"]
 )

@@ -1,6 +1,9 @@
 """`check_function` and `assert_gradients`: calls as people type them, right, wrong and mistaken."""
 
 import dataclasses
+import inspect
+import sys
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -246,12 +249,32 @@ def test_an_option_that_the_function_has_too_is_refused(option):
     assert_gradients(scope["own"], X)  # with its default, as nothing else was passed
 
 
+def test_a_mistaken_call_is_told_all_options():
+    options = inspect.signature(assert_gradients).parameters.values()
+    names = [option.name for option in options if option.kind is option.KEYWORD_ONLY]
+    with pytest.raises(TypeError, match=f"Options of gradcheck's are {', '.join(names)}; other"):
+        assert_gradients(softplus, X, strange=1)
+
+
 def test_inputs_may_be_left_out_by_name():
     assert labels(scaled, X, 3.0, differentiate="x") == (0, ["dy/dx"])
     params = {"a": X, "b": [X, X]}
     product = lambda p, x: p["a"] * p["b"][0] * p["b"][1] * x  # noqa: E731 (a function of a nest)
     assert labels(product, params, X, differentiate=["p.b"]) == (0, ["dy/dp.b[0]", "dy/dp.b[1]"])
     assert labels(product, params, X, differentiate=["*[0]", "x"]) == (0, ["dy/dp.b[0]", "dy/dx"])
+
+
+def test_one_infinite_element_leaves_the_other_arguments_to_be_checked():
+    mask = np.array([-np.inf, 0.0, 0.0])
+    report = check_function(lambda x, mask: tf.nn.softmax(x + mask), X, mask)
+    assert report.exit_code == 3
+    assert [(pair.label, str(pair.status)) for pair in report.cases[0].pairs] == [
+        ("dy/dx", "passed"),
+        ("dy/dmask", "inconclusive"),
+    ]
+    assert "mask is -inf at [0]" in report.cases[0].pairs[1].message
+    assert check_function(lambda x, mask: tf.nn.softmax(x + mask), X, mask, differentiate="x")
+    assert check_function(softplus, np.array([1.0, np.inf])).cases[0].error.kind == "values"
 
 
 def test_both_jacobians_are_arrays_of_the_report():
@@ -278,3 +301,12 @@ def test_a_report_has_a_truth_value_a_short_text_and_a_page():
     assert repr(right) == "<gradcheck report: 1 passed; exit code 0>"
     assert "MISMATCH" not in repr(bad)
     assert bad._repr_html_().startswith("<iframe srcdoc=")
+
+
+def test_a_module_that_is_imported_stays_whatever_the_working_folder_has(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "namesake", ModuleType("namesake"))
+    monkeypatch.chdir(tmp_path)
+    tmp_path.joinpath("namesake.py").touch()
+    kept = sys.modules["namesake"]
+    assert check_function(tf.sin, np.array([0.5]))
+    assert sys.modules["namesake"] is kept

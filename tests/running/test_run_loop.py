@@ -67,6 +67,29 @@ def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 
 
+def test_results_come_in_the_order_of_the_cases():
+    report, told, started = run((2,), 2, (0,), (3,), 3, 0, (1,), 1)
+    assert told == ["op0", "op1", "op2", "op3"]
+    assert started == ["op2", "op0", "op3", "op1"]
+    assert (report.seed, report.tensorflow_version, report.interrupted) == (0, "2.0", False)
+
+
+def test_a_result_is_told_as_soon_as_those_before_it_are_there():
+    counts = []
+    seen = []
+    steps = [(number, lambda: counts.append(len(seen))) for number in (1, 0, 2, 3)]
+    workers = Scripted(*(step for pair in steps for step in pair))
+    run_in_workers(workers, CASES, on_case=seen.append)
+    assert counts == [0, 2, 3, 4]
+
+
+def test_an_interrupted_run_tells_all_that_is_done():
+    report, told, _ = run(0, 2, interrupt, 1)
+    assert told == ["op0", "op2"]
+    assert report.interrupted
+    assert report.exit_code == 130
+
+
 def test_an_interrupt_never_cuts_a_result_in_two():
     told = []
 

@@ -161,6 +161,23 @@ def test_projections_that_are_not_finite(before, after, changed):
     assert kinds(new, old) == ([Change.GRADIENT] if changed else [])
 
 
+@pytest.mark.parametrize(
+    ("different", "same"),
+    [
+        ({}, True),
+        ({"error": 1e-12, "noise": 5e-12, "allowed": 1.1e-6}, True),
+        ({"error": 1e-7}, False),
+        ({"spec": "elsewhere.yaml"}, False),
+        ({"tolerance": Tolerance(1e-7, 1e-10)}, False),  # tightened: from now on that counts
+        ({"fingerprint": None}, False),
+        ({"fingerprint": print_of(1.5, 2.5)}, False),
+        ({"status": Status.EXPECTED_MISMATCH}, False),
+    ],
+)
+def test_what_a_baseline_keeps_as_it_is(different, same):
+    assert is_same(BASE, altered(BASE, **different)) is same
+
+
 def test_entries_tell_of_the_worst_element():
     worst = WorstElement((0,), (0,), 1.0, 1.5, 1e-9)
     pair = make_pair("dy/dx", "y", "x", Status.PASSED, max_abs_error=7.0, uncertainty=1e-9, worst=worst)

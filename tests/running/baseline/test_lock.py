@@ -11,6 +11,7 @@ from gradcheck_cli.features.baseline.lock import (
     Extent,
     LockedPair,
     compare,
+    is_same,
     lock_text,
     read_lock,
     update_pairs,
@@ -58,6 +59,30 @@ def test_one_line_for_each_pair_sorted():
 
 def test_a_line():
     assert lock_text(keyed(BASE), Path.cwd()).splitlines()[1] == LINE
+
+
+def test_what_is_written_is_read_as_the_same(tmp_path):
+    file = tmp_path / "gradients.lock"
+    bare = replace(BASE, op="bare", tolerance=None, fingerprint=None, connected=False)
+    user = replace(BASE, op="user", tolerance=Tolerance(0.1, 0.0, 3.3e-7))
+    entries = keyed(BASE, bare, user)
+    file.write_text(lock_text(entries, tmp_path), encoding="utf-8")
+    again = read_lock(file)
+    assert again.keys() == entries.keys()
+    assert all(is_same(again[key], entries[key]) for key in entries)
+    assert compare(again, entries) == ()
+    assert lock_text(again, tmp_path) == file.read_text(encoding="utf-8")
+
+
+def test_specs_are_named_from_the_lock_files_folder(tmp_path, monkeypatch):
+    (tmp_path / "ci").mkdir()
+    (tmp_path / "sub").mkdir()
+    file = tmp_path / "ci" / "gradients.lock"
+    file.write_text(lock_text(keyed(BASE), file.parent), encoding="utf-8")
+    assert '"spec": "../specs/huber.yaml"' in file.read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path / "sub")
+    (entry,) = read_lock(file).values()
+    assert entry.spec == "../specs/huber.yaml"
 
 
 @pytest.mark.parametrize(
