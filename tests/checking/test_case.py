@@ -51,20 +51,8 @@ def test_a_right_gradient_passes_every_check():
     assert pair.numbers.max_abs_error < 1e-9
 
 
-WRONG = {
-    "factor 1.001": lambda u, x: 1.001 * slope(x) * u,
-    "sign": lambda u, x: -slope(x) * u,
-    "zero": lambda u, x: 0 * x * u,
-    "one element": lambda u, x: slope(x) * u * np.array([1, 1, 1.5]),
-    "doubled": lambda u, x: 2 * slope(x) * u,
-    "NaN": lambda u, x: slope(x) * u * np.array([1, np.nan, 1]),
-    "infinite": lambda u, x: np.where(x > 0, np.inf, slope(x) * u),
-    "None": lambda *_: None,
-}
-
-
 def test_one_wrong_element_is_named_with_both_values():
-    pair = only(check(tanh(WRONG["one element"])))
+    pair = only(check(tanh(lambda u, x: slope(x) * u * np.array([1, 1, 1.5]))))
     assert (pair.numbers.wrong_elements, pair.note) == (1, "1 of 9 elements")
     assert (pair.numbers.worst.output_index, pair.numbers.worst.input_index) == ((2,), (2,))
     # The worst of both sample points: x = 0.25 there has the larger slope.
@@ -134,20 +122,6 @@ def test_zero_size_tensors_are_checked_for_shape(shape):
         "zero-size: shape only",
         None,
     )
-
-
-@pytest.mark.parametrize("gradient", [lambda u, z: np.conj(2 * z) * u])
-def test_complex_gradients_follow_tensorflows_convention(gradient):
-    points = {"z": np.array([1 + 2j, -0.5j])}
-    right = only(check(Numpy(lambda z: z * z, gradient, points)))
-    assert (right.status, right.numbers.elements) == (Status.PASSED, 16)
-    for wrong in (
-        lambda u, z: 2 * z * u,  # the conjugate is missing
-        lambda u, z: np.conj(2 * z) * np.conj(u),
-        lambda u, z: np.real(np.conj(2 * z) * u) + 0j,
-        lambda u, z: 1j * np.conj(2 * z) * u,
-    ):
-        assert only(check(Numpy(lambda z: z * z, wrong, points))).status is Status.MISMATCHED
 
 
 def test_a_wrong_imaginary_part_is_named():

@@ -29,27 +29,19 @@ def pair_of(op, label, expect, **changes):
     return next(pair for pair in findings.pairs if pair.label == label)
 
 
-@pytest.mark.parametrize(
-    ("op", "label", "expect", "status"),
-    [
-        (RIGHT, "dy/da", "pass", Status.PASSED),
-        (WRONG, "dy/da", "pass", Status.MISMATCHED),
-        (NONE, "dy/db", "pass", Status.PASSED),
-        (NONE, "dy/db", "mismatch", Status.UNEXPECTED_PASS),
-        (ZEROS, "dy/db", "disconnected", Status.MISMATCHED),
-        (ZEROS, "dy/db", "pass", Status.INCONCLUSIVE),
-        (first_alone(lambda u: u), "dy/db", "zero", Status.MISMATCHED),
-        (first_alone(lambda u: u), "dy/db", "mismatch", Status.EXPECTED_MISMATCH),
-        # None or zeros where the derivative isn't zero: expected or not, the numbers say otherwise.
-        (NO_GRADIENT, "dy/da", "disconnected", Status.MISMATCHED),
-        (product(lambda u, a, _: (0 * u, u * a)), "dy/da", "zero", Status.MISMATCHED),
-    ],
-)
-def test_what_is_expected_is_strict(op, label, expect, status):
-    assert pair_of(op, label, expect).status is status
-
-
+# An op, a pair, what is expected of it, what comes of it, and the end of what is said.
 SAID = [
+    (RIGHT, "dy/da", "pass", Status.PASSED, ""),
+    (WRONG, "dy/da", "pass", Status.MISMATCHED, ""),
+    (NONE, "dy/db", "pass", Status.PASSED, ""),
+    (NONE, "dy/db", "mismatch", Status.UNEXPECTED_PASS, ""),
+    (ZEROS, "dy/db", "disconnected", Status.MISMATCHED, ""),
+    (ZEROS, "dy/db", "pass", Status.INCONCLUSIVE, ""),
+    (first_alone(lambda u: u), "dy/db", "zero", Status.MISMATCHED, ""),
+    (first_alone(lambda u: u), "dy/db", "mismatch", Status.EXPECTED_MISMATCH, ""),
+    # None or zeros where the derivative isn't zero: expected or not, the numbers say otherwise.
+    (NO_GRADIENT, "dy/da", "disconnected", Status.MISMATCHED, ""),
+    (product(lambda u, a, _: (0 * u, u * a)), "dy/da", "zero", Status.MISMATCHED, ""),
     (RIGHT, "dy/da", "mismatch", Status.UNEXPECTED_PASS, "the gradient is right; remove 'expect: mismatch'."),
     (
         RIGHT,

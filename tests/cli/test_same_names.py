@@ -54,25 +54,6 @@ def lines():
     return [(line["op"], line["spec"], line["status"]) for line in read]
 
 
-def test_each_report_tells_them_apart(norms, invoke):
-    norms(p=RIGHT, q=WRONG)
-    reports = [f"--report={kind}=r.{kind}" for kind in ("json", "junit", "sarif")]
-    result = invoke("run", "specs", *reports, "--report=github", "--durations", "2")
-    assert result.code == 1
-    assert f"{P} · norm · float64 · graph" in result.out
-    assert f"  GC101 value  {Q} · norm · dy/dx\n" in result.out
-    assert f"0.10 s  {P} · norm\n" in result.out
-    assert f"title=gradcheck%3A {Q}%3A%3Anorm%3A" in result.out
-    cases = json.loads(Path("r.json").read_text())["cases"]
-    assert [(case["op"], case["full_op"]) for case in cases] == [
-        ("norm", f"{P}::norm"),
-        ("norm", f"{Q}::norm"),
-    ]
-    junit = Path("r.junit").read_text()
-    assert 'classname="specs.p.norm" name="default[dy/dx]"' in junit
-    assert 'classname="specs.q.norm" name="default[dy/dx]"' in junit
-
-
 def test_results_for_code_scanning_differ(norms, invoke):
     def fingerprints(**status_of):
         norms(**status_of)
@@ -84,35 +65,12 @@ def test_results_for_code_scanning_differ(norms, invoke):
     assert fingerprints(p=WRONG) == fingerprints(q=WRONG)  # a name that is alone: the file doesn't count
 
 
-def test_a_baseline_of_both(norms, invoke):
-    norms(p=RIGHT, q=WRONG)
-    invoke("run", "specs", "--update-baseline", "g.lock", "--accept")
-    assert lines() == [("norm", P, "passed"), ("norm", Q, "mismatched")]
-    assert changes_of(invoke, "specs") == (0, {(f"{Q}::norm", Q): "known"})
-    norms(q=WRONG)  # one file alone, by whose name it is the only one
-    assert changes_of(invoke, Q) == (0, {("norm", Q): "known"})
-    norms(p=WRONG)
-    assert changes_of(invoke, P) == (1, {})
-    norms(p=WRONG, q=RIGHT)  # the other way round: what is known of one excuses nothing in the other
-    assert changes_of(invoke, "specs") == (1, {(f"{Q}::norm", Q): "mended"})
-
-
 def test_updating_one_keeps_the_line_of_the_other(norms, invoke):
     norms(p=RIGHT, q=WRONG)
     invoke("run", "specs", "--update-baseline", "g.lock", "--accept")
     norms(q=RIGHT)
     assert invoke("run", Q, "--update-baseline", "g.lock").err == "g.lock: 1 changed, 1 as they were\n"
     assert lines() == [("norm", P, "passed"), ("norm", Q, "passed")]
-
-
-def test_an_old_baseline_is_that_of_the_file_in_its_line(norms, invoke):
-    norms(p=WRONG)
-    invoke("run", "specs", "--update-baseline", "g.lock", "--accept")
-    norms(p=WRONG, q=WRONG)
-    known = {(f"{P}::norm", P): "known", (f"{Q}::norm", Q): "new"}
-    assert changes_of(invoke, "specs") == (1, known)
-    norms(p=WRONG, q=RIGHT)
-    assert changes_of(invoke, "specs") == (0, known)
 
 
 def test_an_op_has_moved_if_its_name_is_in_no_other_file(norms, invoke):
@@ -123,17 +81,6 @@ def test_an_op_has_moved_if_its_name_is_in_no_other_file(norms, invoke):
     assert changes_of(invoke, "other", "specs") == (0, {("norm", R): "known"})  # it was read
     Path(P).unlink()
     assert changes_of(invoke, "other") == (0, {("norm", R): "known"})
-
-
-def test_what_was_not_selected_is_not_missed(norms, invoke, engine):
-    norms(p=RIGHT)
-    invoke("run", "specs", "--update-baseline", "g.lock")
-    norms(p=RIGHT, q=RIGHT)
-    engine.results = engine.results[1:]
-    assert changes_of(invoke, "specs", "-k", "q.yaml") == (0, {(f"{Q}::norm", Q): "new"})
-    assert [case.file for case in engine.asked["cases"]] == [Q]
-    invoke("run", "specs", "-k", "q.yaml", "--update-baseline", "g.lock")
-    assert lines() == [("norm", P, "passed"), ("norm", Q, "passed")]
 
 
 def test_shards_take_one_each_and_are_a_whole_again(norms, invoke, engine):
@@ -148,15 +95,3 @@ def test_shards_take_one_each_and_are_a_whole_again(norms, invoke, engine):
     assert merged.code == 1
     assert "2 ops · 2 cases · 2 pairs: 1 passed, 1 mismatched" in merged.out
     assert "NOT CHECKED" not in merged.out
-
-
-def test_diff_knows_a_file_by_either_name(norms, invoke):
-    norms(p=RIGHT, q=WRONG)
-    invoke("run", "specs", "--report=json=old.json")
-    norms(q=WRONG)
-    invoke("run", Q, "--report=json=new.json")
-    result = invoke("diff", "old.json", "new.json")
-    assert (result.code, result.out) == (0, "old.json -> new.json: no change\n")
-    norms(p=WRONG)
-    invoke("run", P, "--report=json=new.json")
-    assert "BROKE" in invoke("diff", "old.json", "new.json").out

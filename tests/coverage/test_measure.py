@@ -74,27 +74,6 @@ def test_an_excuse_names_the_function_or_what_is_registered_or_the_module(name):
     assert covered["m:g"][0] == "covered"
 
 
-def test_what_the_text_does_not_show_is_found_as_it_is_made():
-    made = Imported(made=[ran(places=("m.py:20",), function="m:hidden"), ran(places=("lib.py:1",))])
-    assert status(finds=(), imported=made) == {"m:hidden": ("missing", "no case reaches it")}
-    covered = case(ran("dy/dx", places=("lib.py:7", "m.py:20"), function="lib:wrapped"), PASSED)
-    assert status(covered, finds=()) == {"m:line 20": ("covered", "op")}
-    # A wrapper that is used elsewhere writes no gradient.
-    wrapper = ran("dy/dx", places=("m.py:20",), function="m:custom_gradient.<locals>.wrapped")
-    assert status(case(wrapper, PASSED), finds=()) == {}
-
-
-def test_each_function_that_a_helper_is_given_counts():
-    """`tf.custom_gradient(f)` in a helper: one function that was checked says nothing of the others."""
-    good = ran("dy/dx", places=("m.py:20",), makers=("m.py:4", "m.py:20"), function="m:good")
-    bad = ran(places=("m.py:30",), makers=("m.py:4", "m.py:30"), function="m:bad")
-    assert status(case(good, PASSED), imported=Imported(made=[good, bad])) == {
-        "m:f": ("covered", "op"),
-        "m:good": ("covered", "op"),
-        "m:bad": ("missing", "no case reaches it"),
-    }
-
-
 def test_each_pair_of_functions_that_a_factory_is_given_counts():
     good = ran("dy/dx", places=("m.py:3", "m.py:20", "lib.py:8"))
     bad = ran(places=("m.py:3", "m.py:31", "m.py:30"))

@@ -169,12 +169,6 @@ def test_what_is_found(text, expected):
     assert found(text) == expected
 
 
-def test_lines_are_those_of_the_functions_that_a_decorator_is_given_too():
-    text = "def fwd(x): pass\ndef bwd(x): pass\n@lib.custom_gradient(a=fwd, b=partial(bwd))\ndef f(x): pass\n"
-    (one,) = find_gradients(ast.parse(text), "m", "m.py")
-    assert one.lines == {1, 2, 3, 4}
-
-
 def test_a_package_with_modules_that_are_not_python(tmp_path):
     files = {
         "__init__.py": "",

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tests.hidden.fresh_pairs import FRESH
-from tests.hidden.hidden_kinds import RIGHT, WRONG, Written
+from tests.hidden.hidden_kinds import RIGHT, WRONG, Written, of_arrays
 from tests.hidden.hidden_kinds import WRITTEN as FIRST_WRITTEN
 from tests.hidden.rare_pairs import PAIRS
 
@@ -118,44 +118,35 @@ def __getattr__(name: str) -> Any:
 
 
 def _largest_above(limit: float) -> Callable[[float], Any]:
-    def make(factor: float) -> Any:
-        def gradient(dy: Any, x: Any) -> Any:
-            if x.max() > limit:
-                return factor * 2.0 * dy * x
-            return 2.0 * dy * x
+    def factor_of(x: Any, factor: float) -> float:
+        if x.max() > limit:
+            return factor
+        return 1.0
 
-        return gradient
-
-    return make
+    return of_arrays(factor_of)
 
 
 def _sum_below(limit: float) -> Callable[[float], Any]:
-    def make(factor: float) -> Any:
-        def gradient(dy: Any, x: Any) -> Any:
-            total = float(np.sum(x))
-            if total < limit:
-                return factor * 2.0 * dy * x
-            return 2.0 * dy * x
+    def factor_of(x: Any, factor: float) -> float:
+        total = float(np.sum(x))
+        if total < limit:
+            return factor
+        return 1.0
 
-        return gradient
-
-    return make
+    return of_arrays(factor_of)
 
 
 def _all_positive(count: int) -> Callable[[float], Any]:
-    def make(factor: float) -> Any:
-        def gradient(dy: Any, x: Any) -> Any:
-            positive = 0
-            for value in x[:count]:
-                if value > 0:
-                    positive += 1
-            if positive == count:
-                return factor * 2.0 * dy * x
-            return 2.0 * dy * x
+    def factor_of(x: Any, factor: float) -> float:
+        positive = 0
+        for value in x[:count]:
+            if value > 0:
+                positive += 1
+        if positive == count:
+            return factor
+        return 1.0
 
-        return gradient
-
-    return make
+    return of_arrays(factor_of)
 
 
 def _has_zero(factor: float) -> Any:
@@ -169,15 +160,12 @@ def _has_zero(factor: float) -> Any:
 
 
 def _first_between(low: float, high: float) -> Callable[[float], Any]:
-    def make(factor: float) -> Any:
-        def gradient(dy: Any, x: Any) -> Any:
-            if low < x[0] < high:
-                return factor * 2.0 * dy * x
-            return 2.0 * dy * x
+    def factor_of(x: Any, factor: float) -> float:
+        if low < x[0] < high:
+            return factor
+        return 1.0
 
-        return gradient
-
-    return make
+    return of_arrays(factor_of)
 
 
 NUMPY: dict[str, Callable[[float], Any]] = {

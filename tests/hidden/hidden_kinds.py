@@ -50,17 +50,22 @@ class Written:
         return spec | {"forward": "tests.hidden.hidden_faults:function_of", "build": build}
 
 
-def scaled(factor_of: Callable[..., Any], base: Any = tf.sin, slope: Any = tf.cos) -> Callable[[float], Any]:
-    """Return what makes `base`, with a gradient that is off by a factor that depends on x."""
+def own(value: Callable[..., Any], pull: Callable[..., Any]) -> Callable[[float], Any]:
+    """Return what makes `value`, with a gradient of the upstream, the inputs and the factor."""
 
     def make(factor: float) -> Any:
         @tf.custom_gradient
-        def function(x: Any) -> Any:
-            return base(x), lambda dy: dy * slope(x) * factor_of(x, tf.cast(factor, x.dtype))
+        def function(*inputs: Any) -> Any:
+            return value(*inputs), lambda dy: pull(dy, *inputs, factor)
 
         return function
 
     return make
+
+
+def scaled(factor_of: Callable[..., Any], base: Any = tf.sin, slope: Any = tf.cos) -> Callable[[float], Any]:
+    """Return what makes `base`, with a gradient that is off by a factor that depends on x."""
+    return own(base, lambda dy, x, factor: dy * slope(x) * factor_of(x, tf.cast(factor, x.dtype)))
 
 
 def when(condition: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
@@ -144,32 +149,14 @@ def _cond_in_map(x: Any, factor: Any) -> Any:
 # Order, ties and indices.
 
 
-def _largest(factor: float) -> Any:
-    """The largest element; equal ones each get the whole upstream, not their share."""
-
-    @tf.custom_gradient
-    def function(x: Any) -> Any:
-        y = tf.reduce_max(x)
-
-        def gradient(dy: Any) -> Any:
-            mask = tf.cast(tf.equal(x, y), x.dtype)
-            return dy * (mask if factor != RIGHT else mask / tf.reduce_sum(mask))
-
-        return y, gradient
-
-    return function
+def share_of_largest(dy: Any, x: Any, factor: float, axis: Any = None) -> Any:
+    """Pull back through a maximum; wrong, equal elements get the whole upstream each, not their share."""
+    mask = tf.cast(tf.equal(x, tf.reduce_max(x, axis, keepdims=True)), x.dtype)
+    return dy * (mask if factor != RIGHT else mask / tf.reduce_sum(mask, axis, keepdims=True))
 
 
 def _is_sorted(x: Any) -> Any:
     return tf.reduce_all(x[1:] >= x[:-1])
-
-
-def _ends(x: Any) -> Any:
-    return tf.equal(tf.argmax(x), 3) & tf.equal(tf.argmin(x), 5)
-
-
-def _last_in_all_rows(x: Any) -> Any:
-    return tf.reduce_all(tf.equal(tf.argmax(x, axis=1), 4))
 
 
 def _table(x: Any, factor: Any) -> Any:
@@ -184,116 +171,66 @@ def _one_hot(x: Any, factor: Any) -> Any:
     return 1.0 + own * (factor - 1.0)
 
 
-def _many_above(x: Any) -> Any:
-    return tf.reduce_sum(tf.cast(x > 1.5, tf.int32)) >= 7
-
-
-# Masks that are numbers.
-
-
-def _product_of_masks(x: Any, factor: Any) -> Any:
-    mask = tf.cast(x[0] > 2.5, x.dtype) * tf.cast(x[1] > 2.5, x.dtype)
-    return 1.0 + mask * (factor - 1.0)
-
-
-def _ramp(x: Any, factor: Any) -> Any:
-    return 1.0 + tf.minimum(tf.nn.relu(x - 4.0) * 1e3, 1.0) * (factor - 1.0)
-
-
-def _step(x: Any, factor: Any) -> Any:
-    return 1.0 + (tf.sign(x - 4.2) + 1.0) / 2.0 * (factor - 1.0)
-
-
 # Guards against NaN.
 
 
-def _sinc(factor: float) -> Any:
-    """sin(x)/x; its gradient may be NaN at zero."""
-
-    @tf.custom_gradient
-    def function(x: Any) -> Any:
-        safe = tf.where(tf.equal(x, 0.0), tf.ones_like(x), x)
-        y = tf.where(tf.equal(x, 0.0), tf.ones_like(x), tf.sin(safe) / safe)
-
-        def gradient(dy: Any) -> Any:
-            far = tf.where(tf.abs(x) < 1e-2, tf.ones_like(x), x)
-            series = x * (-1.0 / 3.0 + x**2 / 30.0 - x**4 / 840.0)
-            slope = tf.where(tf.abs(x) < 1e-2, series, (tf.cos(far) - tf.sin(far) / far) / far)
-            return dy * (slope if factor == RIGHT else slope / x * x)
-
-        return y, gradient
-
-    return function
+def nonzero(x: Any) -> Any:
+    """Return x with ones for zeros."""
+    return tf.where(tf.equal(x, 0.0), tf.ones_like(x), x)
 
 
-def _expm1_over_x(factor: float) -> Any:
-    """expm1(x)/x, whose slope at zero is a half, and not none."""
-
-    @tf.custom_gradient
-    def function(x: Any) -> Any:
-        is_zero = tf.equal(x, 0.0)
-        safe = tf.where(is_zero, tf.ones_like(x), x)
-        y = tf.where(is_zero, tf.ones_like(x), tf.math.expm1(safe) / safe)
-
-        def gradient(dy: Any) -> Any:
-            far = tf.where(tf.abs(x) < 1e-2, tf.ones_like(x), x)
-            series = 1.0 / 2.0 + x * (1.0 / 3.0 + x * (1.0 / 8.0 + x * (1.0 / 30.0 + x / 144.0)))
-            slope = tf.where(tf.abs(x) < 1e-2, series, (tf.exp(far) - tf.math.expm1(far) / far) / far)
-            return dy * tf.where(is_zero, tf.cast(0.5 if factor == RIGHT else 0.0, x.dtype), slope)
-
-        return y, gradient
-
-    return function
+def near_zero(x: Any, series: Any, far: Callable[[Any], Any]) -> Any:
+    """Return a series near zero, and a function elsewhere."""
+    is_near = tf.abs(x) < 1e-2
+    return tf.where(is_near, series, far(tf.where(is_near, tf.ones_like(x), x)))
 
 
-def _log_sigmoid(factor: float) -> Any:
-    """log(sigmoid(x)) as -softplus(-x); its gradient may divide by what is nothing far out."""
-
-    @tf.custom_gradient
-    def function(x: Any) -> Any:
-        def gradient(dy: Any) -> Any:
-            if factor == RIGHT:
-                return dy * tf.sigmoid(-x)
-            y = tf.sigmoid(x)
-            return dy * (1.0 - y) * y * (1.0 - y) / (y * (1.0 - y))
-
-        return -tf.nn.softplus(-x), gradient
-
-    return function
+def _sinc(dy: Any, x: Any, factor: float) -> Any:
+    """Pull back through sin(x)/x; it may be NaN at zero."""
+    series = x * (-1.0 / 3.0 + x**2 / 30.0 - x**4 / 840.0)
+    slope = near_zero(x, series, lambda far: (tf.cos(far) - tf.sin(far) / far) / far)
+    return dy * (slope if factor == RIGHT else slope / x * x)
 
 
-def _norm(factor: float) -> Any:
-    """A norm that is smooth at zero, with a gradient that divides by the norm itself."""
+def _expm1_over_x(dy: Any, x: Any, factor: float) -> Any:
+    """Pull back through expm1(x)/x, whose slope at zero is a half, and not none."""
+    series = 1.0 / 2.0 + x * (1.0 / 3.0 + x * (1.0 / 8.0 + x * (1.0 / 30.0 + x / 144.0)))
+    slope = near_zero(x, series, lambda far: (tf.exp(far) - tf.math.expm1(far) / far) / far)
+    return dy * tf.where(tf.equal(x, 0.0), tf.cast(0.5 if factor == RIGHT else 0.0, x.dtype), slope)
 
-    @tf.custom_gradient
-    def function(x: Any) -> Any:
-        y = tf.sqrt(tf.reduce_sum(x * x) + 1e-6)
-        return y, lambda dy: dy * x / y * (1.0 if factor == RIGHT else tf.norm(x) / tf.norm(x))
 
-    return function
+def _log_sigmoid(dy: Any, x: Any, factor: float) -> Any:
+    """Pull back through log(sigmoid(x)) as -softplus(-x); it may divide by what is nothing far out."""
+    y = tf.sigmoid(x)
+    return dy * (tf.sigmoid(-x) if factor == RIGHT else (1.0 - y) * y * (1.0 - y) / (y * (1.0 - y)))
+
+
+def _smooth_norm(x: Any) -> Any:
+    return tf.sqrt(tf.reduce_sum(x * x) + 1e-6)
+
+
+def _norm(dy: Any, x: Any, factor: float) -> Any:
+    """Pull back through a norm that is smooth at zero; wrong, it divides by the norm itself."""
+    return dy * x / _smooth_norm(x) * (1.0 if factor == RIGHT else tf.norm(x) / tf.norm(x))
 
 
 # Loops that end early, scans.
 
 
 def _early_exit(x: Any, factor: Any) -> Any:
-    def goes_on(count: Any, value: Any) -> Any:
-        return (count < 6) & (tf.abs(value) > 0.5)
-
-    start = [0, 40.0 + tf.reduce_sum(x)]
-    count, _ = tf.while_loop(goes_on, lambda count, value: (count + 1, value / 2.0), start)
+    count, _ = tf.while_loop(
+        lambda count, value: (count < 6) & (tf.abs(value) > 0.5),
+        lambda count, value: (count + 1, value / 2.0),
+        [0, 40.0 + tf.reduce_sum(x)],
+    )
     return tf.where(count <= 4, factor, tf.ones([], x.dtype))
 
 
 def _scan(factor: float) -> Any:
-    @tf.custom_gradient
-    def step(total: Any, value: Any) -> Any:
-        def gradient(dy: Any) -> Any:
-            own = tf.where(total > 7.0, tf.cast(factor, total.dtype), 1.0)
-            return dy * own, dy * tf.cos(value)
+    def pull(dy: Any, total: Any, value: Any, factor: float) -> Any:
+        return dy * tf.where(total > 7.0, tf.cast(factor, total.dtype), 1.0), dy * tf.cos(value)
 
-        return total + tf.sin(value), gradient
-
+    step = own(lambda total, value: total + tf.sin(value), pull)(factor)
     return lambda x: tf.scan(step, x, initializer=tf.reduce_sum(x[:3]))
 
 
@@ -302,52 +239,31 @@ def _map(factor: float) -> Any:
     return lambda x: tf.map_fn(row, x)
 
 
-def _empty_row(factor: float) -> Any:
-    """Means of segments; one without elements has a gradient of its own."""
-
-    @tf.custom_gradient
-    def function(x: Any, ids: Any) -> Any:
-        counts = tf.math.unsorted_segment_sum(tf.ones_like(x), ids, 4)
-        y = tf.math.unsorted_segment_sum(x, ids, 4) / tf.maximum(counts, 1.0)
-
-        def gradient(dy: Any) -> Any:
-            own = tf.where(tf.reduce_any(tf.equal(counts, 0.0)), tf.cast(factor, x.dtype), 1.0)
-            return own * tf.gather(dy / tf.maximum(counts, 1.0), ids), None
-
-        return y, gradient
-
-    return function
+def _counts(x: Any, ids: Any) -> Any:
+    return tf.math.unsorted_segment_sum(tf.ones_like(x), ids, 4)
 
 
-def _prefix_below(x: Any) -> Any:
-    return tf.reduce_any(tf.cumsum(x) < -9.0)
+def _means(x: Any, ids: Any) -> Any:
+    return tf.math.unsorted_segment_sum(x, ids, 4) / tf.maximum(_counts(x, ids), 1.0)
 
 
-def _alternating(x: Any) -> Any:
-    return tf.reduce_all(tf.cumsum(x)[1:] * tf.cumsum(x)[:-1] < 0.0)
+def _empty_row(dy: Any, x: Any, ids: Any, factor: float) -> Any:
+    """Pull back through means of segments; one without elements has a gradient of its own."""
+    counts = _counts(x, ids)
+    off = tf.where(tf.reduce_any(tf.equal(counts, 0.0)), tf.cast(factor, x.dtype), 1.0)
+    return off * tf.gather(dy / tf.maximum(counts, 1.0), ids), None
 
 
-def _distance(factor: float) -> Any:
-    @tf.custom_gradient
-    def function(a: Any, b: Any) -> Any:
-        near = tf.reduce_sum((a - b) ** 2) < 1e-3
-        own = tf.where(near, tf.cast(factor, a.dtype), 1.0)
-        return a * b, lambda dy: (dy * b * own, dy * a)
-
-    return function
+def _near_each_other(dy: Any, a: Any, b: Any, factor: float) -> Any:
+    return dy * b * tf.where(tf.reduce_sum((a - b) ** 2) < 1e-3, tf.cast(factor, a.dtype), 1.0), dy * a
 
 
 # NumPy.
 
 
-def _numpy(factor_of: Callable[[Any, float], Any]) -> Callable[[float], Any]:
-    def make(factor: float) -> Any:
-        def gradient(dy: Any, x: Any) -> Any:
-            return 2.0 * dy * x * factor_of(x, factor)
-
-        return gradient
-
-    return make
+def of_arrays(factor_of: Callable[[Any, float], Any]) -> Callable[[float], Any]:
+    """Return what makes a gradient of the square, of arrays, that is off by a factor that depends on x."""
+    return lambda factor: lambda dy, x: 2.0 * dy * x * factor_of(x, factor)
 
 
 def _numpy_if_in_if(x: Any, factor: float) -> float:
@@ -387,23 +303,10 @@ def _numpy_rounds(x: Any, factor: float) -> float:
     return 1.0
 
 
-def _numpy_where(x: Any, factor: float) -> Any:
-    return np.where(x > 4.2, factor, 1.0)
-
-
 def _numpy_mask(x: Any, factor: float) -> Any:
     found = np.ones_like(x)
     found[x < -4.2] = factor
     return found
-
-
-def _numpy_choice(x: Any, factor: float) -> float:
-    return factor if x[0] > 4.2 else 1.0
-
-
-def _numpy_any(x: Any, factor: float) -> float:
-    large = any(value > 4.3 for value in x)
-    return factor if large else 1.0
 
 
 def _numpy_argmax(x: Any, factor: float) -> float:
@@ -436,41 +339,88 @@ _ROWS = [
     Written("nested", "function-in-cond", scaled(_in_function)),
     Written("nested", "where-in-case", scaled(_in_branch_of_many)),
     Written("nested", "cond-in-map", scaled(_cond_in_map), ROW),
-    Written("order", "largest-tied", _largest),
+    Written("order", "largest-tied", own(tf.reduce_max, share_of_largest)),
     Written("order", "sorted", scaled(when(_is_sorted)), {"x": {"shape": [9]}}),
     Written("order", "reversed", scaled(chain(lambda x: _is_sorted(-x))), {"x": {"shape": [9]}}),
-    Written("order", "largest-and-least-at", scaled(when(_ends)), MANY),
-    Written("order", "largest-last", scaled(when(_last_in_all_rows)), {"x": {"shape": [6, 5]}}),
-    Written("order", "prefix-sum", scaled(when(_prefix_below)), {"x": {"shape": [8]}}),
-    Written("order", "prefix-signs", scaled(when(_alternating)), {"x": {"shape": [9]}}),
-    Written("order", "count-above", scaled(when(_many_above)), {"x": {"shape": [12]}}),
+    Written(
+        "order",
+        "largest-and-least-at",
+        scaled(when(lambda x: tf.equal(tf.argmax(x), 3) & tf.equal(tf.argmin(x), 5))),
+        MANY,
+    ),
+    Written(
+        "order",
+        "largest-last",
+        scaled(when(lambda x: tf.reduce_all(tf.equal(tf.argmax(x, axis=1), 4)))),
+        {"x": {"shape": [6, 5]}},
+    ),
+    Written(
+        "order",
+        "prefix-sum",
+        scaled(when(lambda x: tf.reduce_any(tf.cumsum(x) < -9.0))),
+        {"x": {"shape": [8]}},
+    ),
+    Written(
+        "order",
+        "prefix-signs",
+        scaled(when(lambda x: tf.reduce_all(tf.cumsum(x)[1:] * tf.cumsum(x)[:-1] < 0.0))),
+        {"x": {"shape": [9]}},
+    ),
+    Written(
+        "order",
+        "count-above",
+        scaled(when(lambda x: tf.reduce_sum(tf.cast(x > 1.5, tf.int32)) >= 7)),
+        {"x": {"shape": [12]}},
+    ),
     Written("index", "table", scaled(_table)),
     Written("index", "one-hot", scaled(_one_hot)),
-    Written("mask", "product-of-masks", scaled(_product_of_masks)),
-    Written("mask", "ramp", scaled(_ramp)),
-    Written("mask", "step", scaled(_step)),
-    Written("guard", "sinc", _sinc),
-    Written("guard", "expm1-over-x", _expm1_over_x),
-    Written("guard", "log-sigmoid", _log_sigmoid),
-    Written("guard", "norm-at-zero", _norm),
+    Written(
+        "mask",
+        "product-of-masks",
+        scaled(lambda x, f: 1.0 + tf.cast(x[0] > 2.5, x.dtype) * tf.cast(x[1] > 2.5, x.dtype) * (f - 1.0)),
+    ),
+    Written(
+        "mask", "ramp", scaled(lambda x, f: 1.0 + tf.minimum(tf.nn.relu(x - 4.0) * 1e3, 1.0) * (f - 1.0))
+    ),
+    Written("mask", "step", scaled(lambda x, f: 1.0 + (tf.sign(x - 4.2) + 1.0) / 2.0 * (f - 1.0))),
+    Written(
+        "guard",
+        "sinc",
+        own(lambda x: tf.where(tf.equal(x, 0.0), tf.ones_like(x), tf.sin(nonzero(x)) / nonzero(x)), _sinc),
+    ),
+    Written(
+        "guard",
+        "expm1-over-x",
+        own(
+            lambda x: tf.where(tf.equal(x, 0.0), tf.ones_like(x), tf.math.expm1(nonzero(x)) / nonzero(x)),
+            _expm1_over_x,
+        ),
+    ),
+    Written("guard", "log-sigmoid", own(lambda x: -tf.nn.softplus(-x), _log_sigmoid)),
+    Written("guard", "norm-at-zero", own(_smooth_norm, _norm)),
     Written("loop", "early-exit", scaled(_early_exit)),
     Written("loop", "scan", _scan),
     Written("loop", "map", _map, ROW),
     Written(
         "empty",
         "empty-row",
-        _empty_row,
+        own(_means, _empty_row),
         {"x": {"shape": [40]}, "ids": {"shape": [40], "dtype": "int32", "integers": {"low": 0, "high": 4}}},
     ),
-    Written("two", "near-each-other", _distance, {"a": {"shape": [4]}, "b": {"shape": [4]}}),
-    Written("numpy-nested", "numpy-if-in-if", _numpy(_numpy_if_in_if)),
-    Written("numpy-nested", "numpy-guards", _numpy(_numpy_guards)),
-    Written("numpy-nested", "numpy-loops", _numpy(_numpy_loops)),
-    Written("numpy-loop", "numpy-rounds", _numpy(_numpy_rounds)),
-    Written("numpy-mask", "numpy-where", _numpy(_numpy_where)),
-    Written("numpy-mask", "numpy-mask", _numpy(_numpy_mask)),
-    Written("numpy-mask", "numpy-choice", _numpy(_numpy_choice)),
-    Written("numpy-mask", "numpy-any", _numpy(_numpy_any)),
-    Written("numpy-order", "numpy-argmax", _numpy(_numpy_argmax), {"x": {"shape": [12]}}),
+    Written(
+        "two",
+        "near-each-other",
+        own(tf.multiply, _near_each_other),
+        {"a": {"shape": [4]}, "b": {"shape": [4]}},
+    ),
+    Written("numpy-nested", "numpy-if-in-if", of_arrays(_numpy_if_in_if)),
+    Written("numpy-nested", "numpy-guards", of_arrays(_numpy_guards)),
+    Written("numpy-nested", "numpy-loops", of_arrays(_numpy_loops)),
+    Written("numpy-loop", "numpy-rounds", of_arrays(_numpy_rounds)),
+    Written("numpy-mask", "numpy-where", of_arrays(lambda x, f: np.where(x > 4.2, f, 1.0))),
+    Written("numpy-mask", "numpy-mask", of_arrays(_numpy_mask)),
+    Written("numpy-mask", "numpy-choice", of_arrays(lambda x, f: f if x[0] > 4.2 else 1.0)),
+    Written("numpy-mask", "numpy-any", of_arrays(lambda x, f: f if any(value > 4.3 for value in x) else 1.0)),
+    Written("numpy-order", "numpy-argmax", of_arrays(_numpy_argmax), {"x": {"shape": [12]}}),
 ]
 WRITTEN = {row.name: row for row in _ROWS}

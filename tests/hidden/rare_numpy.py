@@ -9,65 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tests.hidden.hidden_kinds import Written
+from tests.hidden.hidden_kinds import Written, of_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def _select_tail(x: Any, f: float) -> Any:
-    return np.select([x < -3.5, x < 0.0, x < 9.0], [f, 1.0, 1.0], default=1.0)
-
-
-def _select_default(x: Any, f: float) -> Any:
-    return np.select([x < 0.0, x < 3.4], [1.0, 1.0], default=f)
-
-
-def _select_two(x: Any, f: float) -> Any:
-    return np.select([(x > 1.0) & (np.roll(x, 1) > 3.0)], [f], default=1.0)
-
-
-def _select_equal(x: Any, f: float) -> Any:
-    return np.select([x > 1.0, x < 1.0], [1.0, 1.0], default=f)
-
-
-def _select_sum(x: Any, f: float) -> Any:
-    return np.select([x.sum() > 9.0, x.sum() < -50.0], [f, 1.0], default=1.0)
-
-
-def _piecewise_right(x: Any, f: float) -> Any:
-    return np.piecewise(x, [x < -1.0, x > 3.6], [1.0, f, 1.0])
-
-
-def _piecewise_functions(x: Any, f: float) -> Any:
-    return np.piecewise(x, [x <= 3.9, x > 3.9], [lambda t: t * 0.0 + 1.0, lambda t: t * 0.0 + f])
-
-
-def _piecewise_narrow(x: Any, f: float) -> Any:
-    return np.piecewise(x, [(x > 1.0) & (x < 1.0003)], [f, 1.0])
-
-
-def _piecewise_zero(x: Any, f: float) -> Any:
-    return np.piecewise(x, [np.abs(x) < 1e-3], [f, 1.0])  # nearer to zero, the slope is too small to be wrong
-
-
-def _piecewise_scalar(x: Any, f: float) -> Any:
-    return float(np.piecewise(np.array([x.min()]), [np.array([x.min() < -4.0])], [f, 1.0])[0])
-
-
 _EDGES = np.array([-4.0, -2.0, 0.0, 2.0, 4.0])
-
-
-def _digitize_top(x: Any, f: float) -> Any:
-    return np.array([1.0, 1.0, 1.0, 1.0, 1.0, f])[np.digitize(x, _EDGES)]
-
-
-def _digitize_bottom(x: Any, f: float) -> Any:
-    return np.where(np.digitize(x, _EDGES) == 0, f, 1.0)
-
-
-def _searchsorted(x: Any, f: float) -> Any:
-    return np.take([1.0, 1.0, f, 1.0], np.searchsorted([-1.0, 3.0, 3.01], x))
 
 
 def _histogram(x: Any, f: float) -> float:
@@ -78,46 +26,6 @@ def _histogram(x: Any, f: float) -> float:
 def _bincount(x: Any, f: float) -> float:
     bins = np.bincount(np.clip(np.floor(x).astype(int) + 4, 0, 8), minlength=9)
     return f if bins[8] else 1.0
-
-
-def _clip_edge(x: Any, f: float) -> Any:
-    return np.where(np.clip(x, -3.7, 3.7) == 3.7, f, 1.0)
-
-
-def _minimum_edge(x: Any, f: float) -> Any:
-    return 1.0 + (f - 1.0) * (np.minimum(x, 4.0) == 4.0)
-
-
-def _clip_moved(x: Any, f: float) -> float:
-    return f if np.any(np.clip(x, -4.5, 4.5) != x) else 1.0
-
-
-def _maximum_ramp(x: Any, f: float) -> Any:
-    return 1.0 + (f - 1.0) * np.minimum(np.maximum(x - 3.5, 0.0) * 100.0, 1.0)
-
-
-def _clip_norm(x: Any, f: float) -> float:
-    return 1.0 + (f - 1.0) * float(np.linalg.norm(np.clip(x, -1.0, 1.0)) > 3.3)
-
-
-def _heaviside(x: Any, f: float) -> Any:
-    return 1.0 + (f - 1.0) * np.heaviside(x - 3.8, 0.0)
-
-
-def _sign_zero(x: Any, f: float) -> Any:
-    return np.where(np.sign(x - 1.0) == 0, f, 1.0)
-
-
-def _signbit(x: Any, f: float) -> float:
-    return f if not np.signbit(x).any() else 1.0
-
-
-def _isclose(x: Any, f: float) -> float:
-    return f if np.isclose(x[0], x[1], rtol=0, atol=1e-5) else 1.0
-
-
-def _nonzero(x: Any, f: float) -> float:
-    return f if np.count_nonzero(x) < 12 else 1.0
 
 
 def _match_sign(x: Any, f: float) -> float:
@@ -209,42 +117,14 @@ def _lambda_large(x: Any, f: float) -> Any:
     return np.array([pick(value) for value in x])
 
 
-def _lambda_map(x: Any, f: float) -> Any:
-    return np.array(list(map(lambda value: f if value < -3.9 else 1.0, x)))  # noqa: C417 (as people write it)
-
-
 def _lambda_sorted(x: Any, f: float) -> float:
     order = sorted(range(12), key=lambda index: x[index])
     return f if order[:3] == [4, 2, 0] else 1.0
 
 
-def _vectorized(x: Any, f: float) -> Any:
-    return np.vectorize(lambda value: f if 2.0 < value < 2.001 else 1.0, otypes=[float])(x)
-
-
-def _filtered(x: Any, f: float) -> float:
-    return f if len(list(filter(lambda value: abs(value) > 2.5, x))) > 1 else 1.0
-
-
-def _comprehension_if(x: Any, f: float) -> float:
-    return f if [value for value in x if value > 4.0] else 1.0
-
-
-def _comprehension_else(x: Any, f: float) -> Any:
-    return np.array([f if abs(value) < 1e-5 else 1.0 for value in x])
-
-
 def _comprehension_pairs(x: Any, f: float) -> float:
     close = [1 for i in range(12) for j in range(i) if x[i] == x[j]]
     return f if close else 1.0
-
-
-def _comprehension_all(x: Any, f: float) -> float:
-    return f if all(value > 0.0 for value in x) else 1.0
-
-
-def _comprehension_next(x: Any, f: float) -> float:
-    return next((f for value in x if value < -4.1), 1.0)
 
 
 _STEPS: dict[str, Callable[[float], float]] = {
@@ -257,18 +137,6 @@ _STEPS: dict[str, Callable[[float], float]] = {
 def _dict_name(x: Any, f: float) -> float:
     name = "high" if x.max() > 4.0 else "low" if x.max() < 0.5 else "middle"
     return _STEPS[name](f)
-
-
-def _dict_get(x: Any, f: float) -> float:
-    return {4: f, 5: f}.get(math.floor(x[0]), 1.0)
-
-
-def _dict_pair(x: Any, f: float) -> float:
-    return {(True, True, True, True): f}.get(tuple(bool(value > 1.0) for value in x[:4]), 1.0)
-
-
-def _dict_operator(x: Any, f: float) -> float:
-    return f if operator.gt(x.sum(), 12.0) else 1.0
 
 
 def _dict_count(x: Any, f: float) -> float:
@@ -295,10 +163,6 @@ def _soft(value: float, limit: float) -> float:
     return 0.0
 
 
-def _helper_limits(x: Any, f: float) -> float:
-    return f if _soft(x[0], 5.0) and _soft(x[0], 1e-5) else 1.0
-
-
 def _helper_returns(x: Any, f: float) -> float:
     state = [_is_large(value) for value in (x[0] * 9.0, x[1] * 9.0, x[2])]
     if state[2]:
@@ -310,10 +174,6 @@ def _weight(value: float, f: float) -> float:
     if value > 0.0:
         return f
     return 1.0
-
-
-def _helper_nested(x: Any, f: float) -> float:
-    return _weight(x[0], 1.0) * _weight(x.min(), f)
 
 
 def _helper_class(x: Any, f: float) -> float:
@@ -366,38 +226,79 @@ def _previous(x: Any, f: float) -> float:
 
 
 _BY_KIND: dict[str, list[Callable[[Any, float], Any]]] = {
-    "numpy select": [_select_tail, _select_default, _select_two, _select_equal, _select_sum],
-    "numpy piecewise": [
-        *(_piecewise_right, _piecewise_functions, _piecewise_narrow, _piecewise_zero, _piecewise_scalar)
+    "numpy select": [
+        lambda x, f: np.select([x < -3.5, x < 0.0, x < 9.0], [f, 1.0, 1.0], default=1.0),
+        lambda x, f: np.select([x < 0.0, x < 3.4], [1.0, 1.0], default=f),
+        lambda x, f: np.select([(x > 1.0) & (np.roll(x, 1) > 3.0)], [f], default=1.0),
+        lambda x, f: np.select([x > 1.0, x < 1.0], [1.0, 1.0], default=f),
+        lambda x, f: np.select([x.sum() > 9.0, x.sum() < -50.0], [f, 1.0], default=1.0),
     ],
-    "numpy digitize": [_digitize_top, _digitize_bottom, _searchsorted, _histogram, _bincount],
-    "numpy clip": [_clip_edge, _minimum_edge, _clip_moved, _maximum_ramp, _clip_norm],
-    "numpy sign": [_heaviside, _sign_zero, _signbit, _isclose, _nonzero],
+    "numpy piecewise": [
+        lambda x, f: np.piecewise(x, [x < -1.0, x > 3.6], [1.0, f, 1.0]),
+        lambda x, f: np.piecewise(x, [x <= 3.9, x > 3.9], [lambda t: t * 0.0 + 1.0, lambda t: t * 0.0 + f]),
+        lambda x, f: np.piecewise(
+            x, [(x > 1.0) & (x < 1.0003)], [f, 1.0]
+        ),  # Nearer to zero, the slope is too small to be wrong.
+        lambda x, f: np.piecewise(x, [np.abs(x) < 1e-3], [f, 1.0]),
+        lambda x, f: float(np.piecewise(np.array([x.min()]), [np.array([x.min() < -4.0])], [f, 1.0])[0]),
+    ],
+    "numpy digitize": [
+        lambda x, f: np.array([1.0, 1.0, 1.0, 1.0, 1.0, f])[np.digitize(x, _EDGES)],
+        lambda x, f: np.where(np.digitize(x, _EDGES) == 0, f, 1.0),
+        lambda x, f: np.take([1.0, 1.0, f, 1.0], np.searchsorted([-1.0, 3.0, 3.01], x)),
+        _histogram,
+        _bincount,
+    ],
+    "numpy clip": [
+        lambda x, f: np.where(np.clip(x, -3.7, 3.7) == 3.7, f, 1.0),
+        lambda x, f: 1.0 + (f - 1.0) * (np.minimum(x, 4.0) == 4.0),
+        lambda x, f: f if np.any(np.clip(x, -4.5, 4.5) != x) else 1.0,
+        lambda x, f: 1.0 + (f - 1.0) * np.minimum(np.maximum(x - 3.5, 0.0) * 100.0, 1.0),
+        lambda x, f: 1.0 + (f - 1.0) * float(np.linalg.norm(np.clip(x, -1.0, 1.0)) > 3.3),
+    ],
+    "numpy sign": [
+        lambda x, f: 1.0 + (f - 1.0) * np.heaviside(x - 3.8, 0.0),
+        lambda x, f: np.where(np.sign(x - 1.0) == 0, f, 1.0),
+        lambda x, f: f if not np.signbit(x).any() else 1.0,
+        lambda x, f: f if np.isclose(x[0], x[1], rtol=0, atol=1e-5) else 1.0,
+        lambda x, f: f if np.count_nonzero(x) < 12 else 1.0,
+    ],
     "numpy match": [_match_sign, _match_guard, _match_tuple, _match_bucket, _match_number],
     "numpy except": [_except_log, _except_zero, _except_index, _except_overflow, _except_singular],
-    "numpy lambda": [_lambda_large, _lambda_map, _lambda_sorted, _vectorized, _filtered],
-    "numpy comprehension": [
-        *(_comprehension_if, _comprehension_else, _comprehension_pairs, _comprehension_all),
-        _comprehension_next,
+    "numpy lambda": [
+        _lambda_large,
+        lambda x, f: np.array(list(map(lambda value: f if value < -3.9 else 1.0, x))),  # noqa: C417 (as people write it)
+        _lambda_sorted,
+        lambda x, f: np.vectorize(lambda value: f if 2.0 < value < 2.001 else 1.0, otypes=[float])(x),
+        lambda x, f: f if len(list(filter(lambda value: abs(value) > 2.5, x))) > 1 else 1.0,
     ],
-    "numpy dict": [_dict_name, _dict_get, _dict_pair, _dict_operator, _dict_count],
-    "numpy helper": [_helper_twice, _helper_limits, _helper_returns, _helper_nested, _helper_class],
+    "numpy comprehension": [
+        lambda x, f: f if [value for value in x if value > 4.0] else 1.0,
+        lambda x, f: np.array([f if abs(value) < 1e-5 else 1.0 for value in x]),
+        _comprehension_pairs,
+        lambda x, f: f if all(value > 0.0 for value in x) else 1.0,
+        lambda x, f: next((f for value in x if value < -4.1), 1.0),
+    ],
+    "numpy dict": [
+        _dict_name,
+        lambda x, f: {4: f, 5: f}.get(math.floor(x[0]), 1.0),
+        lambda x, f: {(True, True, True, True): f}.get(tuple(bool(value > 1.0) for value in x[:4]), 1.0),
+        lambda x, f: f if operator.gt(x.sum(), 12.0) else 1.0,
+        _dict_count,
+    ],
+    "numpy helper": [
+        _helper_twice,
+        lambda x, f: f if _soft(x[0], 5.0) and _soft(x[0], 1e-5) else 1.0,
+        _helper_returns,
+        lambda x, f: _weight(x[0], 1.0) * _weight(x.min(), f),
+        _helper_class,
+    ],
     "numpy loop": [_break_late, _while_rounds, _running, _newton, _previous],
 }
 
 
-def _maker(factor_of: Callable[[Any, float], Any]) -> Callable[[float], Any]:
-    def make(factor: float) -> Any:
-        def gradient(dy: Any, x: Any) -> Any:
-            return 2.0 * dy * x * factor_of(x, factor)
-
-        return gradient
-
-    return make
-
-
 NUMPY_PAIRS = [
-    Written(kind, f"{kind.replace(' ', '-')}-{index}", _maker(factor_of), {"x": {"shape": [12]}})
+    Written(kind, f"{kind.replace(' ', '-')}-{index}", of_arrays(factor_of), {"x": {"shape": [12]}})
     for kind, factors in _BY_KIND.items()
     for index, factor_of in enumerate(factors)
 ]

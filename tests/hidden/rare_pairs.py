@@ -6,12 +6,13 @@ for them was, and `python -m tests.hidden run` and `search` try them all. The Nu
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
-from tests.hidden.hidden_kinds import RIGHT, Written, scaled, when
+from tests.hidden.hidden_kinds import RIGHT, Written, chain, nonzero, own, scaled, share_of_largest, when
 from tests.hidden.rare_numpy import NUMPY_PAIRS
 
 if TYPE_CHECKING:
@@ -34,62 +35,40 @@ def _table(entries: int, index: Callable[[Any], Any], wrong: int) -> Factor:
     return factor_of
 
 
-def _with(
-    condition: Callable[..., Any], base: Any = tf.sin, slope: Any = tf.cos
-) -> Callable[[float], Callable[..., Any]]:
-    """Return what makes `base(x)` with further inputs on which only the gradient's factor depends."""
+def _with(condition: Callable[..., Any]) -> Callable[[float], Any]:
+    """Return what makes a sine with further inputs on which only the gradient's factor depends."""
 
-    def make(factor: float) -> Callable[..., Any]:
-        @tf.custom_gradient
-        def function(x: Any, *others: Any) -> Any:
-            def gradient(dy: Any) -> Any:
-                own = tf.where(condition(*others), tf.cast(factor, x.dtype), _one(x))
-                return (dy * slope(x) * own, *([None] * len(others)))
+    def pull(dy: Any, x: Any, *rest: Any) -> Any:
+        *others, factor = rest
+        off = tf.where(condition(*others), tf.cast(factor, x.dtype), _one(x))
+        return (dy * tf.cos(x) * off, *([None] * len(others)))
 
-            return base(x), gradient
-
-        return function
-
-    return make
+    return own(lambda x, *_: tf.sin(x), pull)
 
 
 def _pulled(pull: Callable[..., Any], forward: Any) -> Callable[[float], Callable[..., Any]]:
     """Return `forward` with a gradient `pull(x, dy, is_right)`."""
-
-    def make(factor: float) -> Callable[..., Any]:
-        @tf.custom_gradient
-        def function(x: Any) -> Any:
-            return forward(x), lambda dy: pull(x, dy, is_right=factor == RIGHT)
-
-        return function
-
-    return make
+    return own(forward, lambda dy, x, factor: pull(x, dy, is_right=factor == RIGHT))
 
 
-# Small-argument series beside closed forms.
+# Small-argument series beside closed forms, all of f(x) / x with the value 1 at zero.
 
 
-def _series(
-    near: float, forward: Any, far: Any, right: Any, wrong: Any
-) -> Callable[[float], Callable[..., Any]]:
+def _series(near: float, base: Any, slope: Any, right: Any, wrong: Any) -> Callable[[float], Any]:
+    """Return what makes base(x) / x, with one series near zero, or another, for its slope."""
+
     def pull(x: Any, dy: Any, *, is_right: bool) -> Any:
         is_near = tf.abs(x) < near
         safe = tf.where(is_near, tf.ones_like(x), x)
-        return dy * tf.where(is_near, (right if is_right else wrong)(x), far(safe))
+        far = (slope(safe) - base(safe) / safe) / safe
+        return dy * tf.where(is_near, (right if is_right else wrong)(x), far)
 
     def whole(x: Any) -> Any:
-        is_zero = tf.equal(x, 0.0)
-        safe = tf.where(is_zero, tf.ones_like(x), x)
-        return tf.where(is_zero, tf.cast(forward[1], x.dtype), forward[0](safe))
+        safe = nonzero(x)
+        return tf.where(tf.equal(x, 0.0), tf.ones_like(x), base(safe) / safe)
 
     return _pulled(pull, whole)
 
-
-_SINC = (lambda x: tf.sin(x) / x, 1.0)
-_EXPM1 = (lambda x: tf.math.expm1(x) / x, 1.0)
-_LOG1P = (lambda x: tf.math.log1p(x) / x, 1.0)
-_TANHC = (lambda x: tf.tanh(x) / x, 1.0)
-_ATANC = (lambda x: tf.atan(x) / x, 1.0)
 
 # Guards at zero.
 
@@ -113,44 +92,43 @@ def _ratio(x: Any, dy: Any, *, is_right: bool) -> Any:
 
 
 def _cosine(x: Any, dy: Any, *, is_right: bool) -> Any:
-    return (
-        -dy * tf.sin(x)
-        if is_right
-        else -dy
-        * tf.math.divide_no_nan(tf.sin(x) ** 2, tf.sin(x))
-        * tf.where(tf.equal(tf.cos(x), 1.0), x / x, tf.ones_like(x))
-    )
+    if is_right:
+        return -dy * tf.sin(x)
+    nan_at_zero = tf.where(tf.equal(tf.cos(x), 1.0), x / x, tf.ones_like(x))
+    return -dy * tf.math.divide_no_nan(tf.sin(x) ** 2, tf.sin(x)) * nan_at_zero
 
 
 # Scatters and segments.
 
 
-def _scatter(factor: float, how: str) -> Callable[..., Any]:
-    """A gather whose gradient overwrites where indices repeat, rather than adding."""
+def _first_alone(dy: Any, ids: Any) -> Any:
+    others = tf.cast(ids[1:] != ids[0], dy.dtype)
+    rest = tf.math.unsorted_segment_sum(dy[1:] * others, ids[1:], 12)
+    return tf.one_hot(ids[0], 12, dtype=dy.dtype) * dy[0] + rest
 
-    @tf.custom_gradient
-    def function(x: Any, ids: Any) -> Any:
-        def gradient(dy: Any) -> Any:
-            if factor == RIGHT:
-                return tf.math.unsorted_segment_sum(dy, ids, 12), None
-            if how == "update":
-                return tf.tensor_scatter_nd_update(tf.zeros([12], x.dtype), ids[:, None], dy), None
-            if how == "max":
-                largest = tf.math.unsorted_segment_max(dy, ids, 12)
-                return tf.where(largest < -1e300, tf.zeros_like(largest), largest), None
-            if how == "first":
-                return tf.one_hot(ids[0], 12, dtype=x.dtype) * dy[0] + tf.math.unsorted_segment_sum(
-                    dy[1:] * tf.cast(ids[1:] != ids[0], x.dtype), ids[1:], 12
-                ), None
-            if how == "neighbours":
-                same = tf.concat([[False], ids[1:] == ids[:-1]], 0)
-                return tf.math.unsorted_segment_sum(tf.where(same, tf.zeros_like(dy), dy), ids, 12), None
-            is_all = tf.reduce_all(ids == ids[0])
-            return tf.math.unsorted_segment_sum(dy, ids, 12) * tf.where(is_all, 1.5 * _one(x), _one(x)), None
 
-        return tf.gather(tf.sin(x) * 0.0 + x, ids), gradient
+def _largest_alone(dy: Any, ids: Any) -> Any:
+    largest = tf.math.unsorted_segment_max(dy, ids, 12)
+    return tf.where(largest < -1e300, tf.zeros_like(largest), largest)
 
-    return function
+
+def _without_neighbours(dy: Any, ids: Any) -> Any:
+    same = tf.concat([[False], ids[1:] == ids[:-1]], 0)
+    return tf.math.unsorted_segment_sum(tf.where(same, tf.zeros_like(dy), dy), ids, 12)
+
+
+def _more_if_equal(dy: Any, ids: Any) -> Any:
+    is_all = tf.reduce_all(ids == ids[0])
+    return tf.math.unsorted_segment_sum(dy, ids, 12) * tf.where(is_all, 1.5 * _one(dy), _one(dy))
+
+
+def _scatter(wrong: Callable[[Any, Any], Any]) -> Callable[[float], Any]:
+    """A gather whose gradient overwrites where indices repeat, or the like, rather than adding."""
+
+    def pull(dy: Any, _x: Any, ids: Any, factor: float) -> Any:
+        return (tf.math.unsorted_segment_sum(dy, ids, 12) if factor == RIGHT else wrong(dy, ids)), None
+
+    return own(lambda x, ids: tf.gather(tf.sin(x) * 0.0 + x, ids), pull)
 
 
 def _ids(low: int = 0, high: int = 12, count: int = 3) -> Mapping[str, Any]:
@@ -163,57 +141,25 @@ def _ids(low: int = 0, high: int = 12, count: int = 3) -> Mapping[str, Any]:
 # Ties.
 
 
-def _max_share(factor: float) -> Any:
-    @tf.custom_gradient
-    def function(x: Any) -> Any:
-        y = tf.reduce_max(x, axis=-1, keepdims=True)
-
-        def gradient(dy: Any) -> Any:
-            mask = tf.cast(tf.equal(x, y), x.dtype)
-            return dy * (mask if factor != RIGHT else mask / tf.reduce_sum(mask, -1, keepdims=True))
-
-        return y, gradient
-
-    return function
-
-
-def _pairwise(factor: float) -> Any:
-    """Squared distances of rows, with a factor where two rows are the same."""
-
-    @tf.custom_gradient
-    def function(x: Any) -> Any:
-        apart = x[:, None] - x[None]
-
-        def gradient(dy: Any) -> Any:
-            zero = tf.reduce_any(tf.reduce_sum(apart**2, -1) + tf.eye(4, dtype=x.dtype) == 0.0)
-            own = tf.where(zero, tf.cast(factor, x.dtype), _one(x))
-            flow = 2.0 * (dy + tf.transpose(dy))[..., None] * apart
-            return own * tf.reduce_sum(flow, 1)
-
-        return tf.reduce_sum(apart**2, -1), gradient
-
-    return function
-
-
-def _distinct(x: Any) -> Any:
-    return tf.reduce_any(tf.equal(tf.sort(x)[1:], tf.sort(x)[:-1]))
+def _pairwise(dy: Any, x: Any, factor: float) -> Any:
+    """Pull back through squared distances of rows, with a factor where two rows are the same."""
+    apart = x[:, None] - x[None]
+    zero = tf.reduce_any(tf.reduce_sum(apart**2, -1) + tf.eye(4, dtype=x.dtype) == 0.0)
+    flow = 2.0 * (dy + tf.transpose(dy))[..., None] * apart
+    return tf.where(zero, tf.cast(factor, x.dtype), _one(x)) * tf.reduce_sum(flow, 1)
 
 
 # Variables, draws, Python inside a graph, second order.
 
 
 def _with_weight(condition: Callable[[Any], Any]) -> Callable[[float], Any]:
+    def pull(dy: Any, x: Any, w: Any, factor: float) -> Any:
+        off = tf.where(condition(w), tf.cast(factor, x.dtype), _one(x))
+        return off * dy * tf.cos(x) * w, dy * tf.sin(x)
+
     def make(factor: float) -> Any:
         weight = tf.Variable([0.5, -0.3, 0.2], dtype=tf.float64, name="weight")
-
-        @tf.custom_gradient
-        def inner(x: Any, w: Any) -> Any:
-            def gradient(dy: Any) -> Any:
-                own = tf.where(condition(w), tf.cast(factor, x.dtype), _one(x))
-                return own * dy * tf.cos(x) * w, dy * tf.sin(x)
-
-            return tf.sin(x) * w, gradient
-
+        inner = own(lambda x, w: tf.sin(x) * w, pull)(factor)
         return lambda x: inner(x, weight.read_value())
 
     return make
@@ -238,78 +184,30 @@ def _noisy(condition: Callable[[Any], Any]) -> Callable[[float], Any]:
 def _by_python(condition: Callable[[Any], bool]) -> Callable[[float], Any]:
     """Return a gradient that runs Python eagerly, inside `tf.py_function`."""
 
-    def make(factor: float) -> Any:
-        @tf.custom_gradient
-        def function(x: Any) -> Any:
-            def slope(value: Any) -> Any:
-                if condition(value.numpy()):
-                    return factor * tf.cos(value)
-                return tf.cos(value)
+    def pull(dy: Any, x: Any, factor: float) -> Any:
+        def slope(value: Any) -> Any:
+            if condition(value.numpy()):
+                return factor * tf.cos(value)
+            return tf.cos(value)
 
-            def gradient(dy: Any) -> Any:
-                own = tf.py_function(slope, [x], x.dtype)
-                own.set_shape(x.shape)
-                return dy * own
+        return dy * tf.ensure_shape(tf.py_function(slope, [x], x.dtype), x.shape)
 
-            return tf.sin(x), gradient
-
-        return function
-
-    return make
+    return own(tf.sin, pull)
 
 
 def _twice(condition: Callable[[Any], Any]) -> Callable[[float], Any]:
     """Return a function whose gradient is right, and whose gradient's gradient is wrong at places."""
-
-    def make(factor: float) -> Any:
-        @tf.custom_gradient
-        def slope(x: Any) -> Any:
-            def gradient(dy: Any) -> Any:
-                return -dy * tf.sin(x) * tf.where(condition(x), tf.cast(factor, x.dtype), _one(x))
-
-            return tf.cos(x), gradient
-
-        @tf.custom_gradient
-        def function(x: Any) -> Any:
-            return tf.sin(x), lambda dy: dy * slope(x)
-
-        return function
-
-    return make
+    slope = scaled(when(condition), tf.cos, lambda x: -tf.sin(x))
+    return own(tf.sin, lambda dy, x, factor: dy * slope(factor)(x))
 
 
-def _helper(
-    first: Callable[[Any], Any], second: Callable[[Any], Any], limit: float
-) -> Callable[[float], Any]:
+def _helper(first: Callable[[Any], Any], second: Callable[[Any], Any], limit: float) -> Factor:
     """Return a gradient that calls one helper twice; only the second call's true side is wrong."""
 
-    def make(factor: float) -> Any:
-        def large(value: Any, own: Any) -> Any:
-            return tf.where(value > limit, own, tf.ones_like(own))
+    def large(value: Any, off: Any) -> Any:
+        return tf.where(value > limit, off, tf.ones_like(off))
 
-        @tf.custom_gradient
-        def function(x: Any) -> Any:
-            def gradient(dy: Any) -> Any:
-                one = _one(x)
-                return dy * tf.cos(x) * large(first(x), one) * large(second(x), tf.cast(factor, x.dtype))
-
-            return tf.sin(x), gradient
-
-        return function
-
-    return make
-
-
-def _cond_chain(*conditions: Callable[[Any], Any]) -> Factor:
-    def factor_of(x: Any, factor: Any) -> Any:
-        def inner(rest: tuple[Callable[[Any], Any], ...]) -> Any:
-            if not rest:
-                return factor
-            return tf.cond(rest[0](x), lambda: inner(rest[1:]), lambda: _one(x))
-
-        return inner(conditions)
-
-    return factor_of
+    return scaled(lambda x, factor: large(first(x), _one(x)) * large(second(x), factor))
 
 
 def _loop_until(limit: float, rounds: int) -> Factor:
@@ -325,22 +223,11 @@ def _loop_until(limit: float, rounds: int) -> Factor:
 
 
 def _complex(condition: Callable[[Any], Any]) -> Callable[[float], Any]:
-    def make(factor: float) -> Any:
-        @tf.custom_gradient
-        def function(z: Any) -> Any:
-            def gradient(dy: Any) -> Any:
-                own = tf.where(condition(z), tf.cast(factor, tf.float64), tf.ones([], tf.float64))
-                return dy * tf.math.conj(2.0 * z) * tf.cast(own, z.dtype)
+    def pull(dy: Any, z: Any, factor: float) -> Any:
+        off = tf.where(condition(z), tf.cast(factor, tf.float64), tf.ones([], tf.float64))
+        return dy * tf.math.conj(2.0 * z) * tf.cast(off, z.dtype)
 
-            return z * z, gradient
-
-        return function
-
-    return make
-
-
-def _batch(condition: Callable[[Any], Any]) -> Callable[[float], Any]:
-    return scaled(lambda x, factor: tf.where(condition(x), factor, _one(x)))
+    return own(tf.square, pull)
 
 
 X = {"x": {"shape": [6]}}
@@ -381,7 +268,6 @@ _DATE = {
 _WORDS = ["linear", "cubic", "nearest", "lanczos", "area", "gaussian"]
 _SQUARE: Any = (lambda x: x * x, lambda x: 2.0 * x)
 _SECOND = {"second_order": True}
-_PY = {"modes": ["graph"]}
 
 _BY_KIND: dict[str, list[tuple[Any, ...]]] = {
     "table": [
@@ -392,11 +278,14 @@ _BY_KIND: dict[str, list[tuple[Any, ...]]] = {
         (scaled(_table(64, lambda x: x * 64.0, 63)), _uniform(0.0, 1.0)),
     ],
     "scatter": [
-        (lambda f: _scatter(f, "update"), _ids()),
-        (lambda f: _scatter(f, "max"), _ids(0, 12, 2)),
-        (lambda f: _scatter(f, "first"), _ids()),
-        (lambda f: _scatter(f, "neighbours"), _ids()),
-        (lambda f: _scatter(f, "all"), _ids(0, 12, 4)),
+        (
+            _scatter(lambda dy, ids: tf.tensor_scatter_nd_update(tf.zeros([12], dy.dtype), ids[:, None], dy)),
+            _ids(),
+        ),
+        (_scatter(_largest_alone), _ids(0, 12, 2)),
+        (_scatter(_first_alone), _ids()),
+        (_scatter(_without_neighbours), _ids()),
+        (_scatter(_more_if_equal), _ids(0, 12, 4)),
     ],
     "nan at zero": [
         (_pulled(_norm_pull, lambda x: tf.sqrt(tf.reduce_sum(x * x) + 1e-4)), X),
@@ -406,27 +295,18 @@ _BY_KIND: dict[str, list[tuple[Any, ...]]] = {
         (_pulled(_cosine, tf.cos), X),
     ],
     "series": [
+        (_series(1e-4, tf.sin, tf.cos, lambda x: -x / 3.0, lambda x: -x / 2.0), X),
         (
             _series(
-                1e-4, _SINC, lambda x: (tf.cos(x) - tf.sin(x) / x) / x, lambda x: -x / 3.0, lambda x: -x / 2.0
+                1e-3, tf.math.expm1, tf.exp, lambda x: 0.5 + x / 3.0 + x * x / 8.0, lambda x: 0.5 + x / 2.0
             ),
             X,
         ),
         (
             _series(
                 1e-3,
-                _EXPM1,
-                lambda x: (tf.exp(x) - tf.math.expm1(x) / x) / x,
-                lambda x: 0.5 + x / 3.0 + x * x / 8.0,
-                lambda x: 0.5 + x / 2.0,
-            ),
-            X,
-        ),
-        (
-            _series(
-                1e-3,
-                _LOG1P,
-                lambda x: (1.0 / (1.0 + x) - tf.math.log1p(x) / x) / x,
+                tf.math.log1p,
+                lambda x: 1.0 / (1.0 + x),
                 lambda x: -0.5 + 2.0 * x / 3.0 - 0.75 * x * x,
                 lambda x: -0.5 + x / 3.0,
             ),
@@ -435,8 +315,8 @@ _BY_KIND: dict[str, list[tuple[Any, ...]]] = {
         (
             _series(
                 1e-2,
-                _TANHC,
-                lambda x: (1.0 - tf.tanh(x) ** 2 - tf.tanh(x) / x) / x,
+                tf.tanh,
+                lambda x: 1.0 - tf.tanh(x) ** 2,
                 lambda x: -2.0 * x / 3.0 + 8.0 * x**3 / 15.0,
                 lambda x: -x / 3.0,
             ),
@@ -444,11 +324,8 @@ _BY_KIND: dict[str, list[tuple[Any, ...]]] = {
         ),
         (
             _series(
-                1e-5,
-                _ATANC,
-                lambda x: (1.0 / (1.0 + x * x) - tf.atan(x) / x) / x,
-                lambda x: -2.0 * x / 3.0,
-                lambda x: 2.0 * x / 3.0,
+                *(1e-5, tf.atan, lambda x: 1.0 / (1.0 + x * x)),
+                *(lambda x: -2.0 * x / 3.0, lambda x: 2.0 * x / 3.0),
             ),
             X,
         ),
@@ -512,16 +389,16 @@ _BY_KIND: dict[str, list[tuple[Any, ...]]] = {
         (scaled(when(lambda x: (tf.exp(x) > 7.0) & (tf.exp(x) < 7.001))), X),
     ],
     "nested": [
-        (scaled(_cond_chain(lambda x: x[2] > 3.5, lambda x: x[3] > 3.5)), X),
-        (scaled(_cond_chain(lambda x: tf.reduce_min(x) > 0.0, lambda x: tf.reduce_max(x) > 4.0)), X),
-        (scaled(_cond_chain(lambda x: x[0] < -3.0, lambda x: x[1] < -3.0, lambda x: tf.abs(x[2]) < 1e-3)), X),
-        (scaled(_cond_chain(lambda x: tf.norm(x) < 0.3, lambda x: x[0] > x[1])), X),
-        (scaled(_cond_chain(lambda x: x[0] > 3.0, lambda x: (x[1] > 1.0) & (x[1] < 1.0001))), X),
+        (scaled(chain(lambda x: x[2] > 3.5, lambda x: x[3] > 3.5)), X),
+        (scaled(chain(lambda x: tf.reduce_min(x) > 0.0, lambda x: tf.reduce_max(x) > 4.0)), X),
+        (scaled(chain(lambda x: x[0] < -3.0, lambda x: x[1] < -3.0, lambda x: tf.abs(x[2]) < 1e-3)), X),
+        (scaled(chain(lambda x: tf.norm(x) < 0.3, lambda x: x[0] > x[1])), X),
+        (scaled(chain(lambda x: x[0] > 3.0, lambda x: (x[1] > 1.0) & (x[1] < 1.0001))), X),
     ],
     "tie": [
-        (_max_share, ROWS),
-        (_pairwise, ROWS),
-        (scaled(when(_distinct)), X),
+        (own(lambda x: tf.reduce_max(x, -1, keepdims=True), partial(share_of_largest, axis=-1)), ROWS),
+        (own(lambda x: tf.reduce_sum((x[:, None] - x[None]) ** 2, -1), _pairwise), ROWS),
+        (scaled(when(lambda x: tf.reduce_any(tf.equal(tf.sort(x)[1:], tf.sort(x)[:-1])))), X),
         (scaled(when(lambda x: tf.reduce_any(tf.reduce_max(x, 1) == tf.reduce_min(x, 1)))), ROWS),
         (scaled(when(lambda x: x[0] == -x[1])), X),
     ],
@@ -554,11 +431,11 @@ _BY_KIND: dict[str, list[tuple[Any, ...]]] = {
         (_by_python(lambda x: int(np.argmax(x)) == 4 and int(np.argmin(x)) == 1), X),
     ],
     "batch": [
-        (_batch(lambda x: tf.shape(x)[0] == 1), {"x": {"shape": [3, 2]}}),
-        (_batch(lambda x: tf.reduce_all(x[0] == x[1])), ROWS),
-        (_batch(lambda x: tf.reduce_any(tf.reduce_all(x == 0.0, 1))), ROWS),
-        (_batch(lambda x: tf.reduce_all(x == x[:1])), ROWS),
-        (_batch(lambda x: tf.reduce_all(tf.reduce_sum(x, 1) > 0.0)), {"x": {"shape": [10, 2]}}),
+        (scaled(when(lambda x: tf.shape(x)[0] == 1)), {"x": {"shape": [3, 2]}}),
+        (scaled(when(lambda x: tf.reduce_all(x[0] == x[1]))), ROWS),
+        (scaled(when(lambda x: tf.reduce_any(tf.reduce_all(x == 0.0, 1)))), ROWS),
+        (scaled(when(lambda x: tf.reduce_all(x == x[:1]))), ROWS),
+        (scaled(when(lambda x: tf.reduce_all(tf.reduce_sum(x, 1) > 0.0))), {"x": {"shape": [10, 2]}}),
     ],
     "second order": [
         (_twice(lambda x: x > 3.5), {"x": {"shape": [3]}}, _SECOND),

@@ -5,23 +5,20 @@ import pytest
 
 from gradcheck_cli.numerics import FLOAT32, FLOAT64, Problem, Reason, judge
 from tests.rows.traps import root
+from tests.support.row import in_precision
 
 
 def run(function, point, analytic, precision=FLOAT64, **settings):
-    dtype = np.float32 if precision is FLOAT32 else np.float64
-
-    def evaluate(points):
-        with np.errstate(all="ignore"):
-            values = function(points.astype(dtype))
-        assert values.dtype == dtype, "NumPy promoted: the float32 forward would run in float64"
-        return values.astype(np.float64)
-
     point = precision.round(np.atleast_1d(np.asarray(point, dtype=np.float64)))
     analytic = np.asarray(analytic, dtype=np.float64)
     if analytic.ndim < 2:
         analytic = np.diag(np.atleast_1d(analytic))
     method = settings.pop("method", "auto")
-    return judge(Problem(evaluate, point, precision, precision, **settings), analytic, method=method)
+    return judge(
+        Problem(in_precision(function, precision), point, precision, precision, **settings),
+        analytic,
+        method=method,
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,27 +6,6 @@ import tensorflow as tf
 # --- kinks, ties, saturation, scale ---
 
 
-def clip(x):
-    return tf.clip_by_value(x, -1.0, 1.0)
-
-
-def maximum(x, y):
-    return tf.maximum(x, y)
-
-
-def reduce_max(x):
-    return tf.reduce_max(x, axis=-1)
-
-
-def sort(x):
-    return tf.sort(x, axis=-1)
-
-
-def top_k(x):
-    values, indices = tf.math.top_k(x, k=2)
-    return values, indices
-
-
 def bad_scaling(x):
     return tf.reduce_sum(x * tf.constant([1e-6, 1.0, 1e6], x.dtype)), x**2
 
@@ -45,10 +24,6 @@ def safe_sqrt(x):
     return tf.where(positive, tf.sqrt(tf.where(positive, x, 1)), 0)
 
 
-def log_sum_exp(x):
-    return tf.reduce_logsumexp(x, axis=-1)
-
-
 def oscillation(x):
     return tf.sin(1000 * x)
 
@@ -60,28 +35,8 @@ def large_offset(x):
 # --- complex ---
 
 
-def conjugate(z):
-    return tf.math.conj(z)
-
-
-def absolute(z):
-    return tf.abs(z)
-
-
 def real_and_imaginary(z):
     return tf.math.real(z), tf.math.imag(z)
-
-
-def from_parts(re, im):
-    return tf.complex(re, im)
-
-
-def angle(z):
-    return tf.math.angle(z)
-
-
-def complex_matmul(a, b):
-    return tf.matmul(a, b, adjoint_a=True)
 
 
 def squared_modulus(z):
@@ -91,21 +46,9 @@ def squared_modulus(z):
 # --- sparse gradients and integer side inputs ---
 
 
-def gather(table, rows):
-    return tf.gather(table, rows)
-
-
-def embedding(table, rows):
-    return tf.nn.embedding_lookup(table, rows)
-
-
 def gather_and_sum(table, rows):
     # IndexedSlices from the lookup meet a dense gradient from the sum.
     return tf.gather(table, rows) + tf.reduce_sum(table, axis=0)
-
-
-def segment_sum(data, segments):
-    return tf.math.segment_sum(data, segments)
 
 
 def masked(x, mask):
@@ -174,10 +117,6 @@ def nested_functions(x):
 
 def double(x):
     return 2 * x
-
-
-def sum_all(x):
-    return tf.reduce_sum(x)
 
 
 def unused_input(x, y):

@@ -13,73 +13,37 @@ def tanh(x):
     return tf.tanh(x)
 
 
-def _tanh_slope(op):
-    return 1 - tf.square(tf.tanh(op.inputs[0]))
+def tanh_by(rule):
+    """Return a gradient by a rule of the upstream, the slope and x."""
+    return lambda op, upstream: rule(upstream, 1 - tf.square(tf.tanh(op.inputs[0])), op.inputs[0])
 
 
-def tanh_grad(op, upstream):
-    return _tanh_slope(op) * upstream
+def where_positive(value):
+    return lambda u, slope, x: tf.where(x > 0, tf.constant(value, x.dtype), u * slope)
 
 
-def tanh_grad_factor(op, upstream):
-    return 1.001 * tanh_grad(op, upstream)
+def one_element(u, slope, x):
+    last = tf.reshape(tf.one_hot(tf.size(x) - 1, tf.size(x), dtype=x.dtype), tf.shape(x))
+    return u * slope * (1 + last / 2)
 
 
-def tanh_grad_sign(op, upstream):
-    return -tanh_grad(op, upstream)
-
-
-def tanh_grad_one_element(op, upstream):
-    grad = tanh_grad(op, upstream)
-    last = tf.reshape(tf.one_hot(tf.size(grad) - 1, tf.size(grad), dtype=grad.dtype), tf.shape(grad))
-    return grad * (1 + last / 2)
-
-
-def tanh_grad_zero(op, upstream):
-    return tf.zeros_like(op.inputs[0]) * upstream
-
-
-def tanh_grad_nan(op, upstream):
-    grad = tanh_grad(op, upstream)
-    return tf.where(op.inputs[0] > 0, tf.constant(np.nan, grad.dtype), grad)
-
-
-def tanh_grad_infinite(op, upstream):
-    grad = tanh_grad(op, upstream)
-    return tf.where(op.inputs[0] > 0, tf.constant(np.inf, grad.dtype), grad)
-
-
-def tanh_grad_none(op, upstream):
-    del op, upstream
-
-
-def tanh_grad_negative_half(op, upstream):
-    grad = tanh_grad(op, upstream)
-    return tf.where(op.inputs[0] < 0, grad / 2, grad)
-
+tanh_grad = tanh_by(lambda u, slope, x: u * slope)
+tanh_grad_factor = tanh_by(lambda u, slope, x: 1.001 * u * slope)
+tanh_grad_sign = tanh_by(lambda u, slope, x: -u * slope)
+tanh_grad_one_element = tanh_by(one_element)
+tanh_grad_zero = tanh_by(lambda u, slope, x: tf.zeros_like(x) * u)
+tanh_grad_nan = tanh_by(where_positive(np.nan))
+tanh_grad_infinite = tanh_by(where_positive(np.inf))
+tanh_grad_none = tanh_by(lambda u, slope, x: None)
+tanh_grad_negative_half = tanh_by(lambda u, slope, x: tf.where(x < 0, u * slope / 2, u * slope))
 
 # --- wrong only under some upstreams ---
 
-
-def tanh_grad_ignored_upstream(op, upstream):
-    del upstream
-    return _tanh_slope(op)
-
-
-def tanh_grad_squared_upstream(op, upstream):
-    return _tanh_slope(op) * upstream * upstream
-
-
-def tanh_grad_absolute_upstream(op, upstream):
-    return _tanh_slope(op) * tf.abs(upstream)
-
-
-def tanh_grad_clipped_upstream(op, upstream):
-    return _tanh_slope(op) * tf.clip_by_value(upstream, -1, 1)
-
-
-def tanh_grad_constant_added(op, upstream):
-    return _tanh_slope(op) * upstream + 0.001
+tanh_grad_ignored_upstream = tanh_by(lambda u, slope, x: slope)
+tanh_grad_squared_upstream = tanh_by(lambda u, slope, x: slope * u * u)
+tanh_grad_absolute_upstream = tanh_by(lambda u, slope, x: slope * tf.abs(u))
+tanh_grad_clipped_upstream = tanh_by(lambda u, slope, x: slope * tf.clip_by_value(u, -1, 1))
+tanh_grad_constant_added = tanh_by(lambda u, slope, x: slope * u + 0.001)
 
 
 # --- residuals kept from the first point ---
@@ -101,12 +65,14 @@ def tanh_grad_cached_numpy(upstream, x):
 _FIRST_TENSOR: list[tf.Tensor] = []
 
 
-def tanh_grad_cached_tensor(op, upstream):
+def cached_tensor(u, slope, x):
     # The cached tensor lives in the graph of the first trace; in the next one TensorFlow can't reach it.
     if not _FIRST_TENSOR:
-        _FIRST_TENSOR.append(_tanh_slope(op))
-    return _FIRST_TENSOR[0] * upstream
+        _FIRST_TENSOR.append(slope)
+    return _FIRST_TENSOR[0] * u
 
+
+tanh_grad_cached_tensor = tanh_by(cached_tensor)
 
 # --- two inputs: product and matrix product ---
 
@@ -115,67 +81,35 @@ def multiply(a, b):
     return a * b
 
 
-def multiply_grad(op, upstream):
-    a, b = op.inputs
-    return upstream * tf.math.conj(b), upstream * tf.math.conj(a)
+def of_two(rule):
+    """Return a gradient by a rule of the upstream and both inputs."""
+    return lambda op, upstream: rule(upstream, *op.inputs)
 
 
-def multiply_grad_swapped(op, upstream):
-    a, b = op.inputs
-    return upstream * a, upstream * b
-
-
-def multiply_grad_no_conjugate(op, upstream):
-    a, b = op.inputs
-    return upstream * b, upstream * tf.math.conj(a)
-
-
-def multiply_grad_real_part(op, upstream):
-    a, b = op.inputs
-    return tf.cast(tf.math.real(upstream * tf.math.conj(b)), a.dtype), upstream * tf.math.conj(a)
-
-
-def multiply_grad_none(op, upstream):
-    return upstream * op.inputs[1], None
+conj, real = tf.math.conj, tf.math.real
+multiply_grad = of_two(lambda u, a, b: (u * conj(b), u * conj(a)))
+multiply_grad_swapped = of_two(lambda u, a, b: (u * a, u * b))
+multiply_grad_no_conjugate = of_two(lambda u, a, b: (u * b, u * conj(a)))
+multiply_grad_real_part = of_two(lambda u, a, b: (tf.cast(real(u * conj(b)), a.dtype), u * conj(a)))
+multiply_grad_none = of_two(lambda u, a, b: (u * b, None))
 
 
 def matmul(a, b):
     return tf.matmul(a, b)
 
 
-def matmul_grad(op, upstream):
-    a, b = op.inputs
-    return tf.matmul(upstream, b, transpose_b=True), tf.matmul(a, upstream, transpose_a=True)
-
-
-def matmul_grad_transpose(op, upstream):
-    a, b = op.inputs
-    return tf.matmul(upstream, b), tf.matmul(a, upstream, transpose_a=True)
+matmul_grad = of_two(lambda u, a, b: (tf.matmul(u, b, transpose_b=True), tf.matmul(a, u, transpose_a=True)))
+matmul_grad_transpose = of_two(lambda u, a, b: (tf.matmul(u, b), tf.matmul(a, u, transpose_a=True)))
 
 
 def add_bias(x, bias):
     return x + bias
 
 
-def add_bias_grad(op, upstream):
-    del op
-    return upstream, tf.reduce_sum(upstream, axis=0)
-
-
-def add_bias_grad_first_row(op, upstream):
-    del op
-    return upstream, upstream[0]
-
-
-def add_bias_grad_mean(op, upstream):
-    del op
-    return upstream, tf.reduce_mean(upstream, axis=0)
-
-
-def add_bias_grad_no_sum(op, upstream):
-    del op
-    return upstream, upstream
-
+add_bias_grad = of_two(lambda u, x, bias: (u, tf.reduce_sum(u, axis=0)))
+add_bias_grad_first_row = of_two(lambda u, x, bias: (u, u[0]))
+add_bias_grad_mean = of_two(lambda u, x, bias: (u, tf.reduce_mean(u, axis=0)))
+add_bias_grad_no_sum = of_two(lambda u, x, bias: (u, u))
 
 # --- several outputs ---
 
@@ -217,45 +151,24 @@ def gather_grad_duplicates_lost(op, upstream):
 # --- gradients of a wrong form ---
 
 
-def tanh_grad_wrong_shape(op, upstream):
-    return tf.reduce_sum(tanh_grad(op, upstream), axis=0)
+def raises_always(*_):
+    raise RuntimeError("this gradient isn't written yet")
+
+
+tanh_grad_wrong_shape = tanh_by(lambda u, slope, x: tf.reduce_sum(u * slope, axis=0))
+tanh_grad_wrong_dtype = tanh_by(lambda u, slope, x: tf.cast(u * slope, tf.float32))
+tanh_grad_ndarray = tanh_by(lambda u, slope, x: np.ones([2, 3]))
+tanh_grad_float = tanh_by(lambda u, slope, x: 1.0)
+tanh_grad_too_many = tanh_by(lambda u, slope, x: (u * slope, u * slope))
+tanh_grad_raises = tanh_grad_raises_numpy = raises_always
 
 
 def tanh_grad_wrong_shape_numpy(upstream, x):
     return ((1 - np.tanh(x) ** 2) * upstream).T
 
 
-def tanh_grad_wrong_dtype(op, upstream):
-    return tf.cast(tanh_grad(op, upstream), tf.float32)
-
-
-def tanh_grad_ndarray(op, upstream):
-    del op, upstream
-    return np.ones([2, 3])
-
-
-def tanh_grad_float(op, upstream):
-    del op, upstream
-    return 1.0
-
-
-def tanh_grad_too_many(op, upstream):
-    grad = tanh_grad(op, upstream)
-    return grad, grad
-
-
 def multiply_grad_too_few(op, upstream):
     return upstream * op.inputs[1]
-
-
-def tanh_grad_raises(op, upstream):
-    del op, upstream
-    raise RuntimeError("this gradient isn't written yet")
-
-
-def tanh_grad_raises_numpy(upstream, x):
-    del upstream, x
-    raise RuntimeError("this gradient isn't written yet")
 
 
 # --- overrides ---

@@ -45,13 +45,6 @@ def test_a_report_at_80_columns(report):
     assert render_report(report) == AT_80
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 100, 110])
-def test_times_stand_at_the_right_edge_of_any_width(passed, width):
-    lines = text_of(passed, width=width).splitlines()
-    heading = next(line for line in lines if line.endswith("0.41 s"))
-    assert layout.cells(heading) == width
-
-
 GREEN = (Status.PASSED, Status.EXPECTED_MISMATCH)
 PROBED = {"miss_probability": 1e-3, "miss_size": 0.01}
 ALIKE = WorstElement((0,), (), 1.0001, 1.0, 1e-12)

@@ -14,6 +14,11 @@ def _scaled(factor):
     return lambda op, upstream: factor * upstream * tf.cos(op.inputs[0])
 
 
+def _by(*factors):
+    """Return a gradient that is the upstream times numbers."""
+    return lambda _op, u: u * tf.constant(factors, u.dtype)
+
+
 def _far(x):
     return 1 + tf.sin(x)
 
@@ -22,27 +27,15 @@ def _of_defaults():
     for factor, x in itertools.product((1.5, 0.0, 2.0, -1.0, 1.0), (1e-14, 3e-14, 1e-13)):
         if x == 1e-13 and factor not in {1.5, 1.0}:
             continue
-        truth = "undecidable" if factor == 1.0 else "not green"
-        yield Row(
-            f"far_from_one_{x:g}_{factor:g}", _far, _scaled(factor), {"x": {"value": x, "shape": [1]}}, truth
-        )
-    yield Row(
-        "two_of_three_elements",
-        _far,
-        lambda op, u: u * tf.where(op.inputs[0] < 0.5, 1.5, 1.0) * tf.cos(op.inputs[0]),
-        {"x": {"value": [1e-14, 2e-14, 1.0], "shape": [3]}},
-        "not green",
-    )
-    yield Row(
-        "small_ones_beside_a_huge_one",
-        tf.reduce_sum,
-        lambda _op, u: u * tf.constant([1.5, 1.0, 1.0, 1.0], u.dtype),
-        {"x": {"value": [1.0, 1.0, 1.0, 1e13], "shape": [4]}},
-        "not green",
-    )
-    yield Row(
-        "a_huge_constant", lambda x: 1e16 + 3 * x, lambda _op, u: 5 * u, {"x": {"shape": [2]}}, "not green"
-    )
+        truth, inputs = "undecidable" if factor == 1.0 else "not green", {"x": {"value": x, "shape": [1]}}
+        yield Row(f"far_from_one_{x:g}_{factor:g}", _far, _scaled(factor), inputs, truth)
+    half_as_much_again = lambda op, u: u * tf.where(op.inputs[0] < 0.5, 1.5, 1.0) * tf.cos(op.inputs[0])  # noqa: E731
+    inputs = {"x": {"value": [1e-14, 2e-14, 1.0], "shape": [3]}}
+    yield Row("two_of_three_elements", _far, half_as_much_again, inputs, "not green")
+    inputs = {"x": {"value": [1.0, 1.0, 1.0, 1e13], "shape": [4]}}
+    yield Row("small_ones_beside_a_huge_one", tf.reduce_sum, _by(1.5, 1.0, 1.0, 1.0), inputs, "not green")
+    inputs = {"x": {"shape": [2]}}
+    yield Row("a_huge_constant", lambda x: 1e16 + 3 * x, lambda _op, u: 5 * u, inputs, "not green")
 
 
 def _of_rights():
@@ -92,22 +85,10 @@ def _of_tolerances():
         if tolerance:
             keys = {"pairs": {"dy/dx": tolerance}}
             yield Row(f"{name}_of_the_pair", _far, _scaled(factor), inputs, truth, keys=keys)
-    yield Row(
-        "a_row_below_atol",
-        lambda x: x * tf.constant([1.0, 0.2], x.dtype),
-        lambda _op, u: u * tf.constant([1.0, 0.0], u.dtype),
-        {"x": {"value": [0.1, 0.5], "shape": [2]}},
-        "not green",
-        keys={"tolerance": {"atol": 0.25}},
-    )
-    yield Row(
-        "an_input_below_atol",
-        lambda x: tf.reduce_sum(x * tf.constant([1.0, 0.2], x.dtype)),
-        lambda _op, u: u * tf.constant([1.0, 0.4], u.dtype),
-        {"x": {"value": [0.1, 0.5], "shape": [2]}},
-        "not green",
-        keys={"tolerance": {"atol": 0.25}},
-    )
+    keys, weights = {"tolerance": {"atol": 0.25}}, [1.0, 0.2]
+    row, whole = lambda x: x * tf.constant(weights, x.dtype), lambda x: tf.reduce_sum(row(x))
+    yield Row("a_row_below_atol", row, _by(1.0, 0.0), inputs, "not green", keys=keys)
+    yield Row("an_input_below_atol", whole, _by(1.0, 0.4), inputs, "not green", keys=keys)
     yield Row(
         "none_below_atol",
         lambda x, y: x * x + 0.1 * y,
@@ -127,13 +108,8 @@ def _beside_a_larger_value():
             value = tf.stack([large + 0 * x, 1e5 + 1e-9 * x])
             return value, lambda u: factor * 1e-9 * u[1]
 
-        yield Row(
-            f"beside_{large:g}_{factor:g}",
-            op,
-            None,
-            {"x": {"value": 0.7, "shape": []}},
-            "undecidable" if factor == 1.0 else "not green",
-        )
+        truth = "undecidable" if factor == 1.0 else "not green"
+        yield Row(f"beside_{large:g}_{factor:g}", op, None, {"x": {"value": 0.7, "shape": []}}, truth)
 
 
 ROWS = marked((*_of_defaults(), *_of_rights(), *_of_tolerances(), *_beside_a_larger_value()))

@@ -15,6 +15,11 @@ EAGER, DYNAMIC, XLA = {"modes": ["eager"]}, {"modes": ["dynamic"]}, {"modes": ["
 stop = tf.stop_gradient
 
 
+def plain(name, truth, op, inputs, keys=None):
+    """Return a row of an op with TensorFlow's own gradient."""
+    return Row(name, op, None, inputs, truth, keys=keys or {})
+
+
 @tf.custom_gradient
 def tripled(x):
     return x, lambda upstream: 3 * upstream
@@ -210,73 +215,43 @@ def twice(op, upstream):
     return 2 * op.inputs[0] * upstream
 
 
+BEHIND = (lambda x, w: tf.tanh(x) * stop(tf.exp(w)), XW)
+INDEX = (lambda x: x * x * tf.cast(stop(tf.argmax(x)) + 1, x.dtype), X)
 PAIRS = [
-    Row("None behind a stop", lambda x, w: tf.tanh(x) * stop(tf.exp(w)), None, XW, "unchecked"),
-    Row("None behind a stop, meant", lambda x, w: tf.tanh(x) * stop(tf.exp(w)), None, XW, "right", keys=TRUE),
-    Row(
-        "None behind a stop, never", lambda x, w: tf.tanh(x) * stop(tf.exp(w)), None, XW, "wrong", keys=FALSE
-    ),
-    Row("None behind a stop, eagerly", lambda x, w: x * stop(tf.exp(w)), None, XW, "unchecked", keys=EAGER),
-    Row(
-        "None behind a stop, nothing moving",
-        lambda x, w: x * stop(tf.nn.relu(w) + 1),
-        None,
+    plain("None behind a stop", "unchecked", *BEHIND),
+    plain("None behind a stop, meant", "right", *BEHIND, TRUE),
+    plain("None behind a stop, never", "wrong", *BEHIND, FALSE),
+    plain("None behind a stop, eagerly", "unchecked", lambda x, w: x * stop(tf.exp(w)), XW, EAGER),
+    plain(
+        *("None behind a stop, nothing moving", "unchecked", lambda x, w: x * stop(tf.nn.relu(w) + 1)),
         {**X, "w": {"value": -1.0, "shape": [3]}},
-        "unchecked",
     ),
-    Row("wrong beside a stop", lambda x, w: tripled(x) * stop(w), None, XW, "wrong"),
-    Row("a soft target", lambda x, w: tf.square(x - stop(w)), None, XW, "unchecked"),
-    Row("a soft target, meant", lambda x, w: tf.square(x - stop(w)), None, XW, "right", keys=TRUE),
-    Row(
-        "an integer behind a stop",
-        lambda x: x * x * tf.cast(stop(tf.argmax(x)) + 1, x.dtype),
-        None,
-        X,
-        "right",
-    ),
-    Row("inside a custom gradient", stopped_inside, None, X, "right"),
+    plain("wrong beside a stop", "wrong", lambda x, w: tripled(x) * stop(w), XW),
+    plain("a soft target", "unchecked", lambda x, w: tf.square(x - stop(w)), XW),
+    plain("a soft target, meant", "right", lambda x, w: tf.square(x - stop(w)), XW, TRUE),
+    plain("an integer behind a stop", "right", *INDEX),
+    plain("inside a custom gradient", "right", stopped_inside, X),
     Row("under the spec's own gradient", lambda x: x * stop(x), twice, X, "right"),
-    Row("inside one, as if held", stopped_inside_as_if_held, None, X, "wrong"),
-    Row("inside one, as if held, meant", stopped_inside_as_if_held, None, X, "wrong", keys=TRUE),
-    Row("inside one, as if held, noisy", noisy_and_wrong, None, X, "not green", keys=EAGER),
-    Row("the whole derivative beside a stop", lambda x: total(x, stop(tf.sin(x))), None, X, "right"),
-    Row("both at once", lambda x: tf.sin(stop(x)) * x + stopped_inside(x), None, X, "unchecked"),
+    plain("inside one, as if held", "wrong", stopped_inside_as_if_held, X),
+    plain("inside one, as if held, meant", "wrong", stopped_inside_as_if_held, X, TRUE),
+    plain("inside one, as if held, noisy", "not green", noisy_and_wrong, X, EAGER),
+    plain("the whole derivative beside a stop", "right", lambda x: total(x, stop(tf.sin(x))), X),
+    plain("both at once", "unchecked", lambda x: tf.sin(stop(x)) * x + stopped_inside(x), X),
 ]
+# Of x stop(x)^2 and x^3 the derivatives agree at 0, and nowhere else.
+AGREES_AT_ZERO = (lambda x: x + x * stop(x) ** 2, {"x": {"shape": [1], "choice": [0.0, 1.0]}})
 SAMPLES = [
-    # Of x stop(x)^2 and x^3 the derivatives agree at 0, and nowhere else.
-    Row(
-        "agrees at one of the points",
-        lambda x: x + x * stop(x) ** 2,
-        None,
-        {"x": {"shape": [1], "choice": [0.0, 1.0]}},
-        "unchecked",
-        keys={"samples": 8},
-    ),
-    Row("small", lambda x: x * stop(1 + 1e-4 * tf.sin(x)), None, X, "unchecked"),
-    Row("one element of many", lambda x: x[:1] * stop(x[:1]) + x, None, {"x": {"shape": [40]}}, "unchecked"),
-    Row("a value far below the rest", lambda x: tf.exp(x) + 1e-3 * stop(tf.exp(2 * x)), None, X, "unchecked"),
+    plain("agrees at one of the points", "unchecked", *AGREES_AT_ZERO, {"samples": 8}),
+    plain("small", "unchecked", lambda x: x * stop(1 + 1e-4 * tf.sin(x)), X),
+    plain("one element of many", "unchecked", lambda x: x[:1] * stop(x[:1]) + x, {"x": {"shape": [40]}}),
+    plain("a value far below the rest", "unchecked", lambda x: tf.exp(x) + 1e-3 * stop(tf.exp(2 * x)), X),
 ]
+COMPLEX = (lambda x: x * stop(x), {"x": {"shape": [2], "dtype": "complex128"}})
 DTYPES = [
     Row(f"{dtype}, {said}", swish, None, {"x": {**X["x"], "dtype": dtype}}, truth, keys=keys)
     for dtype in ("float32", "float16", "bfloat16")
     for said, truth, keys in (("unsaid", "unchecked", {}), ("meant", "right", TRUE))
-] + [
-    Row(
-        "complex, unsaid",
-        lambda x: x * stop(x),
-        None,
-        {"x": {"shape": [2], "dtype": "complex128"}},
-        "unchecked",
-    ),
-    Row(
-        "complex, meant",
-        lambda x: x * stop(x),
-        None,
-        {"x": {"shape": [2], "dtype": "complex128"}},
-        "right",
-        keys=TRUE,
-    ),
-]
+] + [plain("complex, unsaid", "unchecked", *COMPLEX), plain("complex, meant", "right", *COMPLEX, TRUE)]
 LARGE = [
     Row(f"probed, {said}", function, None, {"x": {"shape": [80]}}, truth, keys={"method": "probe", **keys})
     for said, truth, function, keys in (
@@ -325,6 +300,9 @@ REFERENCES = [
     )
 ]
 
+SECOND_MOMENT = (lambda x: tf.nn.moments(x, -1)[1], AB)
+SWISH = (lambda x: x * swish(x), X)
+FOUR, FIVE = {"x": {"shape": [4]}}, {"x": {"shape": [5]}}
 SECOND = [
     # The reference's stop changes no first derivative. Near so small a variance it changes the third, and so
     # every difference, a little. If that counted, the stop would be held at second order, too.
@@ -337,52 +315,25 @@ SECOND = [
         keys={"reference": "of_a_row:reference", **TWICE},
         functions={"reference": normalised_closely_by_hand},
     ),
-    Row("moments, twice", lambda x: tf.nn.moments(x, -1)[1], None, AB, "wrong", keys=TWICE),
-    Row(
-        "moments, twice, eagerly",
-        lambda x: tf.nn.moments(x, -1)[1],
-        None,
-        AB,
-        "wrong",
-        keys={**TWICE, **EAGER},
-    ),
-    Row(
-        "moments, twice, meant", lambda x: tf.nn.moments(x, -1)[1], None, AB, "right", keys={**TWICE, **TRUE}
-    ),
-    Row("normalised, twice", normalised, None, {"x": {"shape": [5]}}, "wrong", keys=TWICE),
-    Row("normalised by hand, twice", normalised_by_hand, None, {"x": {"shape": [5]}}, "right", keys=TWICE),
-    Row("softmax, twice", softmax, None, {"x": {"shape": [4]}}, "right", keys=TWICE),
-    Row("log-sum-exp, twice", tf.reduce_logsumexp, None, {"x": {"shape": [4]}}, "right", keys=TWICE),
-    Row(
-        "log-sum-exp in a function, twice",
-        tf.function(tf.reduce_logsumexp),
-        None,
-        {"x": {"shape": [4]}},
-        "right",
-        keys=TWICE,
-    ),
-    Row("value trick, twice", trick_that_is_right, None, X, "wrong", keys=TWICE),
-    Row(
-        "value trick, twice, meant",
-        lambda x: x * trick_that_is_right(x),
-        None,
-        X,
-        "right",
-        keys={**TWICE, **TRUE},
-    ),
-    Row("swish, twice", lambda x: x * swish(x), None, X, "unchecked", keys=TWICE),
-    Row("swish, twice, meant", lambda x: x * swish(x), None, X, "right", keys={**TWICE, **TRUE}),
-    Row("swish, twice, never", lambda x: x * swish(x), None, X, "wrong", keys={**TWICE, **FALSE}),
-    Row("swish, twice, eagerly", lambda x: x * swish(x), None, X, "unchecked", keys={**TWICE, **EAGER}),
-    Row("loop, twice, meant", in_loop, None, X, "right", keys={**TWICE, **TRUE}),
-    Row("loop, twice", in_loop, None, X, "unchecked", keys=TWICE),
-    Row(
-        "one of each, twice",
-        lambda x: (tf.nn.moments(x, 0)[1], x * stop(x)),
-        None,
-        {"x": {"shape": [4]}},
-        "wrong",
-        keys={**TWICE, "outputs": ["v", "y"]},
+    plain("moments, twice", "wrong", *SECOND_MOMENT, TWICE),
+    plain("moments, twice, eagerly", "wrong", *SECOND_MOMENT, {**TWICE, **EAGER}),
+    plain("moments, twice, meant", "right", *SECOND_MOMENT, {**TWICE, **TRUE}),
+    plain("normalised, twice", "wrong", normalised, FIVE, TWICE),
+    plain("normalised by hand, twice", "right", normalised_by_hand, FIVE, TWICE),
+    plain("softmax, twice", "right", softmax, FOUR, TWICE),
+    plain("log-sum-exp, twice", "right", tf.reduce_logsumexp, FOUR, TWICE),
+    plain("log-sum-exp in a function, twice", "right", tf.function(tf.reduce_logsumexp), FOUR, TWICE),
+    plain("value trick, twice", "wrong", trick_that_is_right, X, TWICE),
+    plain("value trick, twice, meant", "right", lambda x: x * trick_that_is_right(x), X, {**TWICE, **TRUE}),
+    plain("swish, twice", "unchecked", *SWISH, TWICE),
+    plain("swish, twice, meant", "right", *SWISH, {**TWICE, **TRUE}),
+    plain("swish, twice, never", "wrong", *SWISH, {**TWICE, **FALSE}),
+    plain("swish, twice, eagerly", "unchecked", *SWISH, {**TWICE, **EAGER}),
+    plain("loop, twice, meant", "right", in_loop, X, {**TWICE, **TRUE}),
+    plain("loop, twice", "unchecked", in_loop, X, TWICE),
+    plain(
+        *("one of each, twice", "wrong", lambda x: (tf.nn.moments(x, 0)[1], x * stop(x)), FOUR),
+        {**TWICE, "outputs": ["v", "y"]},
     ),
 ]
 
@@ -390,50 +341,38 @@ SIGNATURE = [tf.TensorSpec([3], tf.float64)]
 MOVING = tf.function(swish).get_concrete_function(*SIGNATURE)
 IDLING_INSIDE = tf.function(tf.reduce_logsumexp).get_concrete_function(*SIGNATURE)
 CLOSED = [
-    Row("ready-made", lambda x: MOVING(x) + x, None, X, "unchecked"),
-    Row("ready-made, eagerly", lambda x: MOVING(x) + x, None, X, "unchecked", keys=EAGER),
-    Row("ready-made, meant", lambda x: MOVING(x) + x, None, X, "unchecked", keys=TRUE),
-    Row("ready-made, never", lambda x: MOVING(x) + x, None, X, "wrong", keys=FALSE),
-    Row("ready-made, idle", lambda x: IDLING_INSIDE(x) + x, None, X, "right"),
-    Row("ready-made, idle, eagerly", lambda x: IDLING_INSIDE(x) + x, None, X, "right", keys=EAGER),
-    Row(
-        "wrong beside a ready-made one", lambda x, w: tripled(tf.sin(x)) + IDLING_INSIDE(w), None, XW, "wrong"
-    ),
-    Row(
-        "prevented",
-        lambda x: x * tf.raw_ops.PreventGradient(input=tf.sin(x), message="no"),
-        None,
-        X,
-        "unchecked",
-    ),
-    Row(
-        "prevented behind a stop",
-        lambda x: x * stop(tf.raw_ops.PreventGradient(input=tf.sin(x), message="no")),
-        None,
-        X,
-        "unchecked",
-    ),
+    plain("ready-made", "unchecked", lambda x: MOVING(x) + x, X),
+    plain("ready-made, eagerly", "unchecked", lambda x: MOVING(x) + x, X, EAGER),
+    plain("ready-made, meant", "unchecked", lambda x: MOVING(x) + x, X, TRUE),
+    plain("ready-made, never", "wrong", lambda x: MOVING(x) + x, X, FALSE),
+    plain("ready-made, idle", "right", lambda x: IDLING_INSIDE(x) + x, X),
+    plain("ready-made, idle, eagerly", "right", lambda x: IDLING_INSIDE(x) + x, X, EAGER),
+    plain("wrong beside a ready-made one", "wrong", lambda x, w: tripled(tf.sin(x)) + IDLING_INSIDE(w), XW),
+    plain("prevented", "unchecked", lambda x: x * prevented(x), X),
+    plain("prevented behind a stop", "unchecked", lambda x: x * stop(prevented(x)), X),
 ]
+
+
+def prevented(x):
+    return tf.raw_ops.PreventGradient(input=tf.sin(x), message="no")
 
 
 def draws(x):
     return x * tf.random.uniform([3], dtype=x.dtype)
 
 
+def drawn_in_a_loop(x):
+    return tf.map_fn(lambda y: y * stop(y * tf.random.uniform([], dtype=y.dtype)), x)
+
+
 DRAWN = [
-    Row("a draw", draws, None, X, "right"),
-    Row("a draw, never", draws, None, X, "right", keys=FALSE),
-    Row("a draw and a stop", lambda x: draws(x) * stop(x), None, X, "unchecked"),
-    Row("a draw and a stop, meant", lambda x: draws(x) * stop(x), None, X, "right", keys=TRUE),
-    Row("a draw and an idle stop", lambda x: draws(x) + tf.reduce_logsumexp(x), None, X, "right"),
-    Row("a mask, straight through", lambda x: x + stop(tf.round(draws(x)) - x), None, X, "unchecked"),
-    Row(
-        "a stopped draw in a loop",
-        lambda x: tf.map_fn(lambda y: y * stop(y * tf.random.uniform([], dtype=y.dtype)), x),
-        None,
-        X,
-        "unchecked",
-    ),
+    plain("a draw", "right", draws, X),
+    plain("a draw, never", "right", draws, X, FALSE),
+    plain("a draw and a stop", "unchecked", lambda x: draws(x) * stop(x), X),
+    plain("a draw and a stop, meant", "right", lambda x: draws(x) * stop(x), X, TRUE),
+    plain("a draw and an idle stop", "right", lambda x: draws(x) + tf.reduce_logsumexp(x), X),
+    plain("a mask, straight through", "unchecked", lambda x: x + stop(tf.round(draws(x)) - x), X),
+    plain("a stopped draw in a loop", "unchecked", drawn_in_a_loop, X),
 ]
 
 

@@ -15,12 +15,20 @@ import tensorflow as tf
 
 from tests.support.row import Row, marked
 
-_STAYS = {"move": False, "reason": "the gradient is that of this tie"}
-
 
 def _tensor(value, **keys):
     shape = list(tf.constant(value, tf.float64).shape)
     return {"value": value, "shape": shape, **keys}
+
+
+def _row(name, truth, forward, gradient=None, *, keys=None, functions=None, **inputs):  # noqa: PLR0913 (a line of a table)
+    """Return a row, whose inputs are values, or as a spec has them."""
+    inputs = {key: one if isinstance(one, dict) else _tensor(one) for key, one in inputs.items()}
+    return Row(name, forward, gradient, inputs, truth, keys=keys or {}, functions=functions or {})
+
+
+def _largest(x):
+    return tf.reduce_max(x, axis=-1)
 
 
 # Where a gradient is a constant that is right at the tie alone.
@@ -73,44 +81,15 @@ _ROWS = {
 def _of_reductions():
     for (kind, (truth, share)), (point, value) in itertools.product(_SHARES.items(), _ROWS.items()):
         keys = {"dtypes": ["float32"]} if point == "two" else {}
-        yield Row(
-            f"maximum of {point}, {kind}",
-            lambda x: tf.reduce_max(x, axis=-1),
-            _shares(tf.reduce_max, share),
-            {"x": _tensor(value)},
-            truth,
-            keys=keys,
-        )
+        gradient = _shares(tf.reduce_max, share)
+        yield _row(f"maximum of {point}, {kind}", truth, _largest, gradient, keys=keys, x=value)
     for kind in ("shared", "full"):
         truth, share = _SHARES[kind]
-        yield Row(
-            f"minimum of three, {kind}",
-            lambda x: tf.reduce_min(x, axis=-1),
-            _shares(tf.reduce_min, share),
-            {"x": _tensor([0.3, 0.3, 0.3, 1.0])},
-            truth,
-        )
-        yield Row(
-            f"maximum of three inside, {kind}",
-            _inside(share),
-            None,
-            {"x": _tensor([1.0, 1.0, 1.0, 0.0]), "a": _tensor(1.5)},
-            truth,
-        )
-    yield Row(
-        "maximum of forty, shared",
-        lambda x: tf.reduce_max(x, axis=-1),
-        _shares(tf.reduce_max, _SHARES["shared"][1]),
-        {"x": _tensor([0.25] * 40)},
-        "right",
-    )
-    yield Row(
-        "maximum of forty, full",
-        lambda x: tf.reduce_max(x, axis=-1),
-        _shares(tf.reduce_max, _SHARES["full"][1]),
-        {"x": _tensor([0.25] * 40)},
-        "wrong",
-    )
+        smallest, largest = _shares(tf.reduce_min, share), _shares(tf.reduce_max, share)
+        least = lambda x: tf.reduce_min(x, axis=-1)  # noqa: E731
+        yield _row(f"minimum of three, {kind}", truth, least, smallest, x=[0.3, 0.3, 0.3, 1.0])
+        yield _row(f"maximum of three inside, {kind}", truth, _inside(share), x=[1.0, 1.0, 1.0, 0.0], a=1.5)
+        yield _row(f"maximum of forty, {kind}", truth, _largest, largest, x=[0.25] * 40)
 
 
 def _inside(share):
@@ -194,12 +173,10 @@ def _of_sorts():
         ("nth_element", lambda x: tf.reshape(tf.raw_ops.NthElement(input=x, n=1), [1])),
         ("median", lambda x: tf.sort(x)[len(x.shape) : 3]),
     ):
-        yield Row(f"{name} of three", forward, None, {"x": _tensor(three)}, "right")
-        yield Row(f"{name} of six", forward, None, {"x": _tensor(all_equal)}, "right")
-    yield Row("sort of twenty", "tensorflow:sort", None, {"x": _tensor([1.0] * 20)}, "right")
-    yield Row(
-        "sort of rows", "tensorflow:sort", None, {"x": _tensor([[0.0, 0.0, 0.0], [1.0, 2.0, 3.0]])}, "right"
-    )
+        yield _row(f"{name} of three", "right", forward, x=three)
+        yield _row(f"{name} of six", "right", forward, x=all_equal)
+    yield _row("sort of twenty", "right", "tensorflow:sort", x=[1.0] * 20)
+    yield _row("sort of rows", "right", "tensorflow:sort", x=[[0.0, 0.0, 0.0], [1.0, 2.0, 3.0]])
     third = [[1 / 3, 1 / 3, 1 / 3, 0]] * 3 + [[0, 0, 0, 1]]
     for name, truth, matrix in (
         ("shared", "right", third),
@@ -210,39 +187,21 @@ def _of_sorts():
         ("of another element", "wrong", _permutation([0, 3, 2, 1])),
         ("sum of two", "wrong", [[0.5, 0.5, 0, 0], [0, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1]]),
     ):
-        yield Row(
-            f"sort of three, {name}", tf.sort, _jacobian(matrix), {"x": _tensor(three, **_STAYS)}, truth
-        )
+        yield _row(f"sort of three, {name}", truth, tf.sort, _jacobian(matrix), x=_tensor(three, **_STAYS))
     for name, forward in (("sort", tf.sort), ("median", lambda x: tf.sort(x)[2])):
-        yield Row(
-            f"{name} of five, none",
-            forward,
-            lambda op, _u: tf.zeros_like(op.inputs[0]),
-            {"x": _tensor([0.5] * 5)},
-            "wrong",
-        )
-    yield Row(
-        "sorted rows times weights",
-        lambda x, w: tf.sin(tf.sort(x)) * w,
-        None,
-        {"x": _tensor([0.2, 0.2, 0.2, 0.2, -1.0]), "w": {"shape": [5]}},
-        "right",
-    )
+        zeros = lambda op, _u: tf.zeros_like(op.inputs[0])  # noqa: E731
+        yield _row(f"{name} of five, none", "wrong", forward, zeros, x=[0.5] * 5)
+    weighted = lambda x, w: tf.sin(tf.sort(x)) * w  # noqa: E731
+    yield _row("sorted rows times weights", "right", weighted, x=[0.2, 0.2, 0.2, 0.2, -1.0], w={"shape": [5]})
     # Three and four equal numbers, and three of the other half: one piece of many is narrow.
-    yield Row(
-        "distance of sorted halves",
+    yield _row(
+        *("distance of sorted halves", "right"),
         lambda x: tf.reduce_mean(tf.abs(tf.sort(x[:5]) - tf.sort(x[5:]))),
         lambda op, u: u * _slope_of_sorted_halves(op.inputs[0]),
-        {"x": _tensor([-4, 4, -4, -4, 0.3, 4, -4, 4, 0.5, -0.7], **_STAYS)},
-        "right",
+        x=_tensor([-4, 4, -4, -4, 0.3, 4, -4, 4, 0.5, -0.7], **_STAYS),
     )
-    yield Row(
-        "isotonic regression",
-        lambda x: tf.nn.isotonic_regression(x[None])[0],
-        None,
-        {"x": _tensor(three)},
-        "right",
-    )
+    isotonic = lambda x: tf.nn.isotonic_regression(x[None])[0]  # noqa: E731
+    yield _row("isotonic regression", "right", isotonic, x=three)
 
 
 def _pool_gradient(kind):
@@ -272,35 +231,23 @@ def _segment(share):
 
 def _of_networks():
     image = [[[[1.0], [1.0], [0.0], [0.0]], [[0.5], [1.0], [0.0], [0.0]]]]
-    yield Row("max pool", lambda x: tf.nn.max_pool2d(x, 2, 2, "VALID"), None, {"x": _tensor(image)}, "right")
+    pool = lambda x: tf.nn.max_pool2d(x, 2, 2, "VALID")  # noqa: E731
+    yield _row("max pool", "right", pool, x=image)
     for kind, truth in (("shared", "right"), ("full", "wrong")):
-        yield Row(
-            f"max pool, {kind}",
-            lambda x: tf.nn.max_pool2d(x, 2, 2, "VALID"),
-            _pool_gradient(kind),
-            {"x": _tensor(image)},
-            truth,
-        )
-    value = _tensor([1.0, 1.0, 0.5, 0.5, 0.5])
+        yield _row(f"max pool, {kind}", truth, pool, _pool_gradient(kind), x=image)
+    value = [1.0, 1.0, 0.5, 0.5, 0.5]
     for kind, truth, share in (
         ("shared", "right", lambda tied, count: tied / count),
         ("full", "wrong", lambda tied, _count: tied),
         ("none", "wrong", lambda tied, _count: tied * 0),
     ):
-        forward, gradient = _segment(share)
-        yield Row(f"segment_max, {kind}", forward, gradient, {"x": value}, truth)
-    yield Row("segment_max", lambda x: tf.math.segment_max(x, [0, 0, 1, 1, 1]), None, {"x": value}, "right")
-    x, y = _tensor([1.0, 0.0, -2.0, 3.0]), _tensor([1.0, 0.0, 3.0, -1.0])
+        yield _row(f"segment_max, {kind}", truth, *_segment(share), x=value)
+    yield _row("segment_max", "right", lambda x: tf.math.segment_max(x, [0, 0, 1, 1, 1]), x=value)
     for name in ("maximum", "minimum"):
-        yield Row(f"tf.{name}", f"tensorflow:{name}", None, {"x": x, "y": y}, "right")
-    yield Row(
-        "broadcast maximum",
-        tf.maximum,
-        None,
-        {"x": _tensor([[1.0, 0.0], [0.5, 1.0]]), "y": _tensor(1.0)},
-        "right",
-    )
-    zeros = _tensor([0.0, 1.3, -0.7, 0.0])
+        x, y = [1.0, 0.0, -2.0, 3.0], [1.0, 0.0, 3.0, -1.0]
+        yield _row(f"tf.{name}", "right", f"tensorflow:{name}", x=x, y=y)
+    yield _row("broadcast maximum", "right", tf.maximum, x=[[1.0, 0.0], [0.5, 1.0]], y=1.0)
+    zeros = [0.0, 1.3, -0.7, 0.0]
     for name, forward in (
         ("relu", tf.nn.relu),
         ("abs", tf.abs),
@@ -314,27 +261,20 @@ def _of_networks():
         ("largest size", lambda x: tf.reduce_max(tf.abs(x * tf.constant([1.0, 1, 1.3 / 0.7, 1], x.dtype)))),
         ("hinge of all", lambda x: tf.reduce_sum(tf.nn.relu(0.5 - tf.abs(x)) + x)),
     ):
-        yield Row(name, forward, None, {"x": zeros}, "right")
+        yield _row(name, "right", forward, x=zeros)
     for slope in (0.0, 0.5, 1.0):
-        yield Row(
-            f"relu with slope {slope:g} at 0",
-            tf.nn.relu,
-            lambda op, u, s=slope: (
-                u * tf.where(op.inputs[0] == 0, tf.cast(s, u.dtype), tf.cast(op.inputs[0] > 0, u.dtype))
-            ),
-            {"x": zeros},
-            "right",
-        )
-    yield Row(
-        "a small network at zero",
+
+        def of_relu(op, u, slope=slope):
+            x = op.inputs[0]
+            return u * tf.where(x == 0, tf.cast(slope, u.dtype), tf.cast(x > 0, u.dtype))
+
+        yield _row(f"relu with slope {slope:g} at 0", "right", tf.nn.relu, of_relu, x=zeros)
+    yield _row(
+        *("a small network at zero", "undecidable"),
         lambda x, w, v: tf.reduce_sum(tf.abs(tf.linalg.matvec(w, x, transpose_a=True)) * v),
-        None,
-        {
-            "x": _tensor([0.0, 0.0, 0.0]),
-            "w": {"shape": [3, 5]},
-            "v": {"shape": [5], "uniform": {"low": 0.5, "high": 1}},
-        },
-        "undecidable",
+        x=[0.0, 0.0, 0.0],
+        w={"shape": [3, 5]},
+        v={"shape": [5], "uniform": {"low": 0.5, "high": 1}},
     )
 
 
@@ -357,13 +297,8 @@ def _of_norms():
         ("two of them", "wrong", [0.9, 0.9, 0.0]),
         ("just too long", "wrong", [0.8, 0.0, -0.7]),
     ):
-        yield Row(
-            f"norm at zero, {name}",
-            lambda x: tf.sqrt(tf.reduce_sum(x * x)),
-            _norm(at_zero),
-            {"x": _tensor([0.0, 0.0, 0.0])},
-            truth,
-        )
+        norm = lambda x: tf.sqrt(tf.reduce_sum(x * x))  # noqa: E731
+        yield _row(f"norm at zero, {name}", truth, norm, _norm(at_zero), x=[0.0, 0.0, 0.0])
     x = _tensor([2.0, -2.0, 1.0], **_STAYS)
     for name, truth, slope in (
         ("shared", "right", [0.5, -0.5, 0.0]),
@@ -371,13 +306,8 @@ def _of_norms():
         ("full", "wrong", [1.0, -1.0, 0.0]),
         ("opposite", "wrong", [0.5, 0.5, 0.0]),
     ):
-        yield Row(
-            f"norm by the largest, {name}",
-            lambda x: tf.reshape(tf.reduce_max(tf.abs(x)), [1]),
-            _jacobian([slope]),
-            {"x": x},
-            truth,
-        )
+        norm = lambda x: tf.reshape(tf.reduce_max(tf.abs(x)), [1])  # noqa: E731
+        yield _row(f"norm by the largest, {name}", truth, norm, _jacobian([slope]), x=x)
 
 
 def _of_smooth_ones():
@@ -391,14 +321,14 @@ def _of_smooth_ones():
         share = tf.where(x == y, tf.cast(at_tie, x.dtype), tf.sigmoid(x - y))
         return share * upstream, (1 - share) * upstream
 
-    inputs = {"x": _tensor([1.0, 1.0, 2.7]), "y": _tensor([0.0, 1.0, 2.7])}
+    inputs = {"x": [1.0, 1.0, 2.7], "y": [0.0, 1.0, 2.7]}
     for name, truth, at_tie in (
         ("halves", "right", 0.5),
         ("all to one", "wrong", 1.0),
         ("none to one", "wrong", 0.0),
     ):
-        yield Row(f"logaddexp, {name}", forward, partial(gradient, at_tie=at_tie), inputs, truth)
-    yield Row("logaddexp, by its parts", forward, None, inputs, "wrong")
+        yield _row(f"logaddexp, {name}", truth, forward, partial(gradient, at_tie=at_tie), **inputs)
+    yield _row("logaddexp, by its parts", "wrong", forward, **inputs)
 
 
 def _of_other_kinds():
@@ -410,40 +340,25 @@ def _of_other_kinds():
             share = one * first, one * second
             return share[0] + other, share[1] - other
 
-        yield Row(
-            f"one of two outputs, {kind}",
-            lambda x, y: (tf.maximum(x, y), x - y),
-            gradient,
-            {"x": _tensor([1.0, 2.0], **_STAYS), "y": _tensor([1.0, 2.0], **_STAYS)},
-            truth,
-        )
+        tie = _tensor([1.0, 2.0], **_STAYS)
+        both = lambda x, y: (tf.maximum(x, y), x - y)  # noqa: E731
+        yield _row(f"one of two outputs, {kind}", truth, both, gradient, x=tie, y=tie)
     for kind in ("shared", "full"):
         truth, share = _SHARES[kind]
-        yield Row(
-            f"in a domain, {kind}",
-            lambda x: tf.reduce_max(x, axis=-1),
-            _shares(tf.reduce_max, share),
-            {"x": _tensor([1.0, 1.0, 0.2], domain={"low": 0.1, "high": 2.0})},
-            truth,
-        )
+        x = _tensor([1.0, 1.0, 0.2], domain={"low": 0.1, "high": 2.0})
+        yield _row(f"in a domain, {kind}", truth, _largest, _shares(tf.reduce_max, share), x=x)
     for name, truth, weight in (("shared", "right", 0.5), ("full", "wrong", 1.0)):
-        yield Row(
-            f"largest part of complex, {name}",
-            lambda z: tf.reduce_max(tf.maximum(tf.math.real(z), tf.math.imag(z))),
-            lambda _op, u, w=weight: tf.complex(
-                u * tf.constant([w, 0.0], tf.float64), u * tf.constant([w, 0.0], tf.float64)
-            ),
-            {"z": {"value": ["1+1j", "0.5+0.2j"], "shape": [2], "dtype": "complex128", **_STAYS}},
-            truth,
-        )
-    yield Row(
-        "a square of a maximum, second order",
-        lambda x, y: tf.maximum(x, y) ** 2,
-        None,
-        {"x": _tensor([1.0, 1.0]), "y": _tensor([1.0, 0.5])},
-        "undecidable",
-        keys={"second_order": True},
-    )
+
+        def of_complex(_op, u, weight=weight):
+            part = u * tf.constant([weight, 0.0], tf.float64)
+            return tf.complex(part, part)
+
+        part = lambda z: tf.reduce_max(tf.maximum(tf.math.real(z), tf.math.imag(z)))  # noqa: E731
+        z = {"value": ["1+1j", "0.5+0.2j"], "shape": [2], "dtype": "complex128", **_STAYS}
+        yield _row(f"largest part of complex, {name}", truth, part, of_complex, z=z)
+    square, twice = lambda x, y: tf.maximum(x, y) ** 2, {"second_order": True}
+    name = "a square of a maximum, second order"
+    yield _row(name, "undecidable", square, keys=twice, x=[1.0, 1.0], y=[1.0, 0.5])
 
 
 _IN, _OUT = (np.random.default_rng(3).normal(size=shape) for shape in ((3, 20), (20, 2)))
@@ -516,64 +431,43 @@ _CHAINS = {
 
 def _of_chains():
     """A row of zeros in front of several ops: no slope of the function is what the chain rule makes of it."""
-    inputs = {"x": _tensor([[0.0, 0.0, 0.0], [1.0, 0.5, -2.0]])}
+    x = _tensor([[0.0, 0.0, 0.0], [1.0, 0.5, -2.0]])
     for name, forward in _CHAINS.items():
-        yield Row(f"zeros into {name}", forward, None, inputs, "undecidable")
-    yield Row(
-        "zeros into relu, eagerly", _CHAINS["relu"], None, inputs, "undecidable", keys={"modes": ["eager"]}
-    )
+        yield _row(f"zeros into {name}", "undecidable", forward, x=x)
+    eagerly = {"modes": ["eager"]}
+    yield _row("zeros into relu, eagerly", "undecidable", _CHAINS["relu"], keys=eagerly, x=x)
     # What is written in TensorFlow itself is TensorFlow's own, also where it has a tf.custom_gradient.
-    for modes in ("graph", "eager"):
-        yield Row(
-            f"zeros into silu and {modes}",
-            lambda x: _CHAINS["of both signs"](tf.nn.silu(x)),
-            None,
-            inputs,
-            "undecidable",
-            keys={"modes": [modes]},
-        )
-        yield Row(
-            f"zeros into silu, wrong, {modes}",
-            lambda x: 2 * _relu_of_nine(tf.nn.silu(x)),
-            None,
-            inputs,
-            "wrong",
-            keys={"modes": [modes]},
-        )
+    for mode in ("graph", "eager"):
+        keys = {"modes": [mode]}
+        right = lambda x: _CHAINS["of both signs"](tf.nn.silu(x))  # noqa: E731
+        wrong = lambda x: 2 * _relu_of_nine(tf.nn.silu(x))  # noqa: E731
+        yield _row(f"zeros into silu and {mode}", "undecidable", right, keys=keys, x=x)
+        yield _row(f"zeros into silu, wrong, {mode}", "wrong", wrong, keys=keys, x=x)
     for name, (truth, op) in _WRITTEN.items():
-        yield Row(f"zeros into {name}", lambda x, op=op: op(x @ _IN) @ _OUT, None, inputs, truth)
-    both = {**inputs, "w": {"shape": [3, 20]}}
+        yield _row(f"zeros into {name}", truth, lambda x, op=op: op(x @ _IN) @ _OUT, x=x)
+    both = {"x": x, "w": {"shape": [3, 20]}}
     for seed in range(4):
+        keys = {"seed": seed}
         for name in ("tanh by hand", "half a tanh"):
             truth, op = _WRITTEN[name]
             forward = partial(_before_relu, op)
-            yield Row(f"zeros into {name} and relu {seed}", forward, None, both, truth, keys={"seed": seed})
+            yield _row(f"zeros into {name} and relu {seed}", truth, forward, keys=keys, **both)
         truth, op = _WRITTEN["relu by hand"]
         forward = partial(_in_a_loss, op)
-        yield Row(
-            f"zeros into a loss of relu by hand {seed}", forward, None, both, truth, keys={"seed": seed}
-        )
-    yield Row("zeros into both halves of x", lambda x: tf.nn.relu(x) - tf.nn.relu(-x), None, inputs, "wrong")
-    yield Row("zeros into a norm", lambda x: tf.norm(x, axis=-1) + tf.nn.relu(x[:, 0]), None, inputs, "wrong")
-    yield Row("zeros into a wrong relu", lambda x: 2 * _relu_of_nine(x), None, inputs, "wrong")
-    yield Row("zeros into wrong relus", lambda x: _relu_of_nine(x @ _IN) @ _OUT, None, inputs, "not green")
-    yield Row(
-        "zeros, and a reference",
-        _CHAINS["of both signs"],
-        None,
-        inputs,
-        "wrong",
-        keys={"reference": "of_a_row:meant"},
-        functions={"meant": lambda x: tf.nn.relu(x) - 2 * tf.nn.relu(-x)},
-    )
+        yield _row(f"zeros into a loss of relu by hand {seed}", truth, forward, keys=keys, **both)
+    yield _row("zeros into both halves of x", "wrong", lambda x: tf.nn.relu(x) - tf.nn.relu(-x), x=x)
+    yield _row("zeros into a norm", "wrong", lambda x: tf.norm(x, axis=-1) + tf.nn.relu(x[:, 0]), x=x)
+    yield _row("zeros into a wrong relu", "wrong", lambda x: 2 * _relu_of_nine(x), x=x)
+    yield _row("zeros into wrong relus", "not green", lambda x: _relu_of_nine(x @ _IN) @ _OUT, x=x)
+    keys, functions = {"reference": "of_a_row:meant"}, {"meant": _CHAINS["of both signs"]}
+    forward = _CHAINS["of both signs"]
+    yield _row("zeros, and a reference", "wrong", forward, keys=keys, functions=functions, x=x)
+
     # The same with a gradient of one's own: it says what it likes at a kink, and none of this is a slope.
-    yield Row(
-        "zeros into relu, by hand",
-        _CHAINS["of both signs"],
-        lambda op, u: u * (tf.cast(op.inputs[0] > 0, u.dtype) + 2 * tf.cast(op.inputs[0] < 0, u.dtype)),
-        inputs,
-        "wrong",
-    )
+    def by_hand(op, u):
+        return u * (tf.cast(op.inputs[0] > 0, u.dtype) + 2 * tf.cast(op.inputs[0] < 0, u.dtype))
+
+    yield _row("zeros into relu, by hand", "wrong", forward, by_hand, x=x)
 
 
 _ALL = (

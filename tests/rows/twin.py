@@ -142,11 +142,10 @@ def narrow() -> Iterator[Row]:
             for factor in (1.0, 1.01):
                 # A half's own numbers can't hold a factor of 1.01 apart from its neighbours.
                 slope = 1.0 if factor == 1.0 else 1.03125
-                inputs = {"x": {"shape": [3], "dtype": dtype, "uniform": {"low": 0.5, "high": 1.25}}}
+                values = {"uniform": {"low": 0.5, "high": 1.25}}
                 if dtype == "complex64":
-                    inputs = {
-                        "x": {"shape": [3], "dtype": dtype, "value": ["0.5+0.25j", "1-0.5j", "0.75+1j"]}
-                    }
+                    values = {"value": ["0.5+0.25j", "1-0.5j", "0.75+1j"]}
+                inputs = {"x": {"shape": [3], "dtype": dtype, **values}}
                 truth = "right" if factor == 1.0 else "wrong"
                 yield Row(f"{name} {dtype} {truth}", made(scaled_conj(slope)), None, inputs, truth)
 
@@ -213,19 +212,10 @@ def numpy_functions() -> Iterator[Row]:
             def gradient(u: Any, x: Any, factor: float = factor) -> Any:
                 return (u * factor * (1 - np.tanh(x) ** 2)).astype(x.dtype)
 
-            yield Row(
-                f"numpy {function.__name__} x{factor:g}",
-                function,
-                None,
-                {"x": {"shape": [4], "dtype": "float32"}},
-                "right" if factor == 1.0 else "wrong",
-                keys={
-                    "binding": "py_func",
-                    "gradient": {"numpy": "of_a_row:slope"},
-                    "outputs": {"y": {"shape": [4], "dtype": "float32"}},
-                },
-                functions={"slope": gradient},
-            )
+            name, truth = f"numpy {function.__name__} x{factor:g}", "right" if factor == 1.0 else "wrong"
+            single, functions = {"shape": [4], "dtype": "float32"}, {"slope": gradient}
+            keys = {"binding": "py_func", "gradient": {"numpy": "of_a_row:slope"}, "outputs": {"y": single}}
+            yield Row(name, function, None, {"x": single}, truth, keys=keys, functions=functions)
 
 
 # Approximations that are tuned to the declared dtype, and wrong gradients that look like one.
@@ -261,9 +251,8 @@ def tuned() -> Iterator[Row]:
     tail = {"x": {"shape": [2], "dtype": "float32", "value": [3.0, 1.7]}}
     yield Row("erf by a polynomial in its tail", erf, None, tail, "not green")
     for factor in (1.01, 0.99, 1.003, 0.999):
-        yield Row(
-            f"tanh x{factor}", scaled(factor, tf.tanh, lambda x: 1 - tf.tanh(x) ** 2), None, central, "wrong"
-        )
+        tanh = scaled(factor, tf.tanh, lambda x: 1 - tf.tanh(x) ** 2)
+        yield Row(f"tanh x{factor}", tanh, None, central, "wrong")
     for size in (1e-2, 1e-3):
         error = np.zeros(7, np.float32)
         error[4] = size
@@ -295,13 +284,8 @@ def small() -> Iterator[Row]:
             truth = "right" if factor == 1.0 else "wrong"
             inputs = {"x": {"shape": [2], "dtype": "float32", "value": [0.4, 0.7]}}
             yield Row(f"1e-{order} of the row x{factor:g}", weighed, None, inputs, truth)
-    yield Row(
-        "relies on probabilities",
-        normalised,
-        None,
-        {"p": {"shape": [5], "dtype": "float32", "probabilities": True}},
-        "right",
-    )
+    shares = {"p": {"shape": [5], "dtype": "float32", "probabilities": True}}
+    yield Row("relies on probabilities", normalised, None, shares, "right")
 
 
 @tf.custom_gradient
@@ -345,19 +329,11 @@ def two_ways() -> Iterator[Row]:
         "x": {"shape": [2], "dtype": "float32", "value": [0.3, 1.1]},
     }
     beside = "cos(x) in bfloat16 on a way in float32"
-    yield Row(
-        "cut beside", lambda h, x: tf.cast(h, x.dtype) + sine(x), None, inputs, "wrong", beside, at="dy/dx"
-    )
-    variable = tf.Variable([0.3, 1.1])
-    yield Row(
-        "cut of a variable beside",
-        lambda h: tf.cast(h, tf.float32) + sine(variable),
-        None,
-        {"h": inputs["h"]},
-        "wrong",
-        beside,
-        keys={"variables": True},
-    )
+    forward = lambda h, x: tf.cast(h, x.dtype) + sine(x)  # noqa: E731
+    yield Row("cut beside", forward, None, inputs, "wrong", beside, at="dy/dx")
+    variable, h = tf.Variable([0.3, 1.1]), {"h": inputs["h"]}
+    forward, keys = lambda h: tf.cast(h, tf.float32) + sine(variable), {"variables": True}
+    yield Row("cut of a variable beside", forward, None, h, "wrong", beside, keys=keys)
     yield Row("product of two ways", product, None, inputs, "right")
     wide = {"z": inputs["x"], "x": inputs["x"]}
     yield Row("by a rounded number", by_rounded, None, wide, "right", "z is rounded on its own way")
@@ -366,8 +342,7 @@ def two_ways() -> Iterator[Row]:
 def grouped() -> Iterator[Row]:
     """A convolution in groups, of which the CPU has no gradient in float64, and XLA a slow one."""
     inputs = {
-        "x": {"shape": [1, 5, 5, 4], "dtype": "float32"},
-        "w": {"shape": [3, 3, 2, 4], "dtype": "float32"},
+        key: {"shape": shape, "dtype": "float32"} for key, shape in (("x", [1, 5, 5, 4]), ("w", [3, 3, 2, 4]))
     }
 
     def convolve(x: Any, w: Any) -> Any:
@@ -376,15 +351,9 @@ def grouped() -> Iterator[Row]:
     for name, function in (("", convolve), ("_by_xla", tf.function(convolve, jit_compile=True))):
         for factor, truth in ((1, "right"), (1.001, "wrong")):
             scale = scaled(factor, tf.identity, tf.ones_like)
-            yield Row(
-                f"grouped{name}_x{factor}",
-                lambda x, w, function=function, scale=scale: scale(function(x, w)),
-                None,
-                inputs,
-                truth,
-                "judged in float32, an error of 1e-3 would be rounding",
-                keys={"samples": 1},
-            )
+            op = lambda x, w, function=function, scale=scale: scale(function(x, w))  # noqa: E731
+            why = "judged in float32, an error of 1e-3 would be rounding"
+            yield Row(f"grouped{name}_x{factor}", op, None, inputs, truth, why, keys=STRICT)
 
 
 def _times(forward: Callable[..., Any], factor: float) -> Any:
@@ -423,9 +392,7 @@ def cancelled() -> Iterator[Row]:
         ("squared distances", _squared_distances, [4, 2], 30, 0.1),
         ("cosine distances", _cosine_distances, [4, 3], 1, 1e-3),
     ):
-        inputs = {
-            "x": {"shape": shape, "dtype": "float32", "normal": {"mean": mean, "stddev": deviation}},
-        }
+        inputs = {"x": {"shape": shape, "dtype": "float32", "normal": {"mean": mean, "stddev": deviation}}}
         for factor, truth in ((1, "right"), (1.02, "wrong")):
             yield Row(f"{name} x{factor}", _times(forward, factor), None, inputs, truth)
 

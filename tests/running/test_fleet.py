@@ -6,7 +6,7 @@ pytest.importorskip("distributed", reason='it needs the extra dask: pip install 
 
 from distributed.versions import get_versions
 
-from gradcheck_cli.features.cluster.dask_workers import PACKAGES, Fleet, own_versions
+from gradcheck_cli.features.cluster.dask_workers import PACKAGES, Fleet
 
 NAMES = {"Python": "python", "gradcheck": "gradcheck-cli", "NumPy": "numpy", "TensorFlow": "tensorflow"}
 
@@ -28,13 +28,6 @@ def fleet(*, allows_skew=False, **changes):
     found.learn("a:1", told())
     found.learn("b:2", told(**changes))
     return found
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_worker_of_another_version_is_avoided_and_says_why(name):
-    found = fleet(**{name: "9.9"})
-    assert found.able(()) == ["a:1"]
-    assert found.avoided == {"w2 on h": f"it has {name} 9.9 instead of {own_versions()[name]}"}
 
 
 @pytest.mark.parametrize(("name", "fits"), [("NumPy", True), ("TensorFlow", True), ("gradcheck", False)])

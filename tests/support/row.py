@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import sys
 import time
@@ -187,16 +188,22 @@ def said_of(report: Any) -> Said:
 def marked(rows: Iterable[Row], *names: str) -> tuple[Row, ...]:
     """Return rows, of which some run on each change; `python -m tests.support.mutants` chooses them.
 
+    Args:
+        rows: of a table.
+        names: of those that do; `*` stands for anything.
+
     Raises:
         ValueError: a row that is named isn't there, or two rows have one name.
     """
     rows = tuple(rows)
     known = [row.name for row in rows]
-    if missing := set(names) - set(known):
+    found = {name: set(fnmatch.filter(known, name.replace("[", "[[]"))) for name in names}
+    if missing := [name for name in names if not found[name]]:
         raise ValueError(f"no row is named {sorted(missing)}")
     if len(set(known)) < len(known):
         raise ValueError(f"two rows are named {sorted({name for name in known if known.count(name) > 1})}")
-    return tuple(replace(row, on_change=row.on_change or row.name in names) for row in rows)
+    chosen = set().union(*found.values())
+    return tuple(replace(row, on_change=row.on_change or row.name in chosen) for row in rows)
 
 
 def require(row: Row) -> Said:

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any, NamedTuple
-
 import pytest
 import tensorflow as tf
 
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import run_case
 from gradcheck_cli.spec.case import in_each_mode
+from tests.planted.structured_functions import Pair, State
 
 TWO = {"shape": [2]}
-
-
-@dataclasses.dataclass
-class State:
-    hidden: Any
-    cell: Any
-
-
-class Pair(NamedTuple):
-    first: Any
-    second: Any
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,24 +10,14 @@ import tensorflow as tf
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import run_case
 from gradcheck_cli.spec.case import in_each_mode
+from tests.planted.structured_functions import Boxed, State
 
 X = {"x": {"value": [0.5, 1.5, -0.25]}}
-
-
-@dataclasses.dataclass
-class State:
-    hidden: Any
-    cell: Any
 
 
 class Pair(NamedTuple):
     second: Any
     first: Any
-
-
-class Boxed(tf.experimental.ExtensionType):
-    low: tf.Tensor
-    high: tf.Tensor
 
 
 def sine(x):

@@ -67,43 +67,6 @@ def test_variables(run, mode):
     assert statuses(result) == dict.fromkeys(labels, "passed")
 
 
-@tf.custom_gradient
-def detached(x):
-    def grad(upstream):
-        return upstream * tf.stop_gradient(tf.exp(x))
-
-    return tf.exp(x), grad
-
-
-@pytest.mark.on_change("dynamic", "eager")
-@pytest.mark.parametrize("mode", MODES)
-def test_a_gradient_that_stops_itself_is_right_once_and_wrong_twice(run, mode):
-    result = run(forward=lambda x: tf.sin(detached(x)), inputs=X, second_order=True, modes=[mode])
-    assert statuses(result) == {"dy/dx": "passed", "d2y/dx.dx": "mismatched", "d2y/dx.du": "passed"}
-    if mode == "graph":
-        (line,) = [line for line in pair_of(result, "d2y/dx.dx").cause.diagnosis if line.startswith("blame")]
-        assert "a stop_gradient inside the custom gradient at" in line
-        assert "test_second_order.py:" in line
-
-
-@tf.custom_gradient
-def wrong_cosine(x):
-    return tf.cos(x), lambda upstream: upstream * tf.sin(x)
-
-
-@tf.custom_gradient
-def sine(x):
-    return tf.sin(x), lambda upstream: upstream * wrong_cosine(x)
-
-
-def test_a_wrong_gradient_of_the_gradient_is_blamed(run):
-    result = run(forward=lambda x: tf.exp(sine(x * x)), inputs=X, second_order=True)
-    assert statuses(result) == {"dy/dx": "passed", "d2y/dx.dx": "mismatched", "d2y/dx.du": "passed"}
-    (line,) = [line for line in pair_of(result, "d2y/dx.dx").cause.diagnosis if line.startswith("blame")]
-    assert "gradient wrong_cosine.<locals>.<lambda> at" in line
-    assert "the sign is flipped" in line
-
-
 def numpy_gradient(x):
     @tf.custom_gradient
     def square(x):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import keras
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import tensorflow as tf
 from gradcheck_cli.results import Status
 from gradcheck_cli.running.session import run_case
 from gradcheck_cli.spec.case import in_each_mode
+from tests.planted.faults_of_modes import affine
 
 GRAPH_AND_EAGER = ["graph", "eager"]
 ALL = ["graph", "dynamic", "eager", "xla"]
@@ -164,34 +167,8 @@ def test_a_forward_without_variables_is_told(run_in, mode):
 # The gradients that a custom gradient has for variables.
 
 
-def affine(gradients):
-    """Return a factory of x * scale + tanh(shift), with gradients for a list of variables by a function."""
-
-    def make():
-        scale, shift = variable(1.0, 2.0, 0.5, name="scale"), variable(0.1, 0.2, 0.3, name="shift")
-
-        @tf.custom_gradient
-        def forward(x):
-            def gradient(upstream, variables=None):
-                own = {
-                    "scale:0": tf.reduce_sum(upstream * x, axis=0),
-                    "shift:0": tf.reduce_sum(upstream * (1 - tf.tanh(shift) ** 2), axis=0),
-                }
-                return upstream * scale, gradients(own, variables)
-
-            return x * scale + tf.tanh(shift), gradient
-
-        return forward
-
-    return make
-
-
-by_name = affine(lambda own, variables: [own[variable.name] for variable in variables])
-by_position = affine(lambda own, _: [own["scale:0"], own["shift:0"]])
-one_wrong = affine(
-    lambda own, variables: [
-        own[variable.name] * (1.5 if variable.name == "shift:0" else 1.0) for variable in variables
-    ]
+by_name, by_position, one_wrong = (
+    partial(affine, gradients) for gradients in ("by_name", "by_position", "one_wrong")
 )
 
 
