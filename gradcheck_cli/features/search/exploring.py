@@ -525,7 +525,8 @@ class Exploration:
             )
         if question:
             share = max((pair.relative_error or 0.0 for pair in wrong.values()), default=0.0)
-            off = f"off by {100 * share:.3g} %" if share else "wrong"
+            is_finite = all(pair.mismatch != "nonfinite" for pair in wrong.values())
+            off = f"off by {100 * share:.3g} %" if share else "wrong" if is_finite else "not finite"
             said = self.wrong.where or f"at {point_text(point)}"
             question = f"right at the sample points; {said} the gradient is {off}. {question}"
         so_far = "undecided" if self.has_open else "right"
@@ -545,7 +546,9 @@ class Exploration:
             if not question:
                 return with_notes(replace(wrong[pair.label], order=self.order), pair, *lines, point=point)
             cause = replace(pair.cause, point=point, diagnosis=tuple(point_lines(case, point)))
-            return replace(pair, status=Status.INCONCLUSIVE, undecided="range", message=question, cause=cause)
+            numbers = wrong.get(pair.label, pair).numbers
+            asked = replace(pair, message=question, cause=cause, numbers=numbers)
+            return replace(asked, status=Status.INCONCLUSIVE, undecided="range")
 
         self.findings.pairs = tuple(map(judged, self.findings.pairs))
         failed = {} if wrong or question else failed_checks(at_point, self.findings)
