@@ -514,10 +514,7 @@ class Exploration:
         if self.wrong is None:
             return
         at_point, case, wrong = self.wrong.findings, self.opener.case, self.wrong.pairs
-        arguments = {
-            index: value for index, value in self.wrong.point.items() if not case.tensors[index].is_variable
-        }
-        point, question = describe_point(case, self.base, arguments), self.wrong.question
+        point, question = describe_point(case, self.base, self.wrong.point), self.wrong.question
         if not (question or self.is_search):
             question = self.mixed.describe_range(self.wrong.point)
             question = question or self.mixed.describe_nearness(
