@@ -361,8 +361,9 @@ def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Finding
         return findings
     keys = {label_of(first, key): key for key in pair_keys(first)}
     values = beside.moved.operations.declared.point
-    own = {index: value for index, value in enumerate(values) if not case.tensors[index].upstream_of}
-    written = describe_point(case, first.point, own)
+    written = describe_point(
+        case, first.point, {at: value for at, value in enumerate(values) if not case.tensors[at].upstream_of}
+    )
     at_values = describe_values(case, first.point, values) or "other draws"
     where = f"right at the values given; wrong at {at_values}"
     pairs = []

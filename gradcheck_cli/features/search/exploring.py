@@ -522,8 +522,8 @@ class Exploration:
             )
         if question:
             share = max((pair.relative_error or 0.0 for pair in wrong.values()), default=0.0)
-            is_finite = all(pair.mismatch != "nonfinite" for pair in wrong.values())
-            off = f"off by {100 * share:.3g} %" if share else "wrong" if is_finite else "not finite"
+            kind = "not finite" if any(pair.mismatch == "nonfinite" for pair in wrong.values()) else "wrong"
+            off = f"off by {100 * share:.3g} %" if share else kind
             said = self.wrong.where or f"at {point_text(point)}"
             question = f"right at the sample points; {said} the gradient is {off}. {question}"
         so_far = "undecided" if self.has_open else "right"
@@ -543,9 +543,14 @@ class Exploration:
             if not question:
                 return with_notes(replace(wrong[pair.label], order=self.order), pair, *lines, point=point)
             cause = replace(pair.cause, point=point, diagnosis=tuple(point_lines(case, point)))
-            numbers = wrong.get(pair.label, pair).numbers
-            asked = replace(pair, message=question, cause=cause, numbers=numbers)
-            return replace(asked, status=Status.INCONCLUSIVE, undecided="range")
+            return replace(
+                pair,
+                status=Status.INCONCLUSIVE,
+                undecided="range",
+                message=question,
+                cause=cause,
+                numbers=wrong.get(pair.label, pair).numbers,
+            )
 
         self.findings.pairs = tuple(map(judged, self.findings.pairs))
         failed = {} if wrong or question else failed_checks(at_point, self.findings)
