@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -64,6 +63,8 @@ from gradcheck_cli.spec.values.moves import (
 from gradcheck_cli.spec.values.points import describe_point, point_lines
 from gradcheck_cli.spec.words import CHECKS
 
+Others = Mapping[str, Callable[[], Opener[Any]]]  # mode -> a function that makes its opener
+
 
 @dataclass(frozen=True)
 class Examined:
@@ -98,14 +99,16 @@ class Beside(NamedTuple):
 
     moved: Examined  # where stated values are moved
     alike: Sequence[tuple[str, Examined]]  # where they keep a structure, if that can matter, and which
-    right: Mapping[PairKey, PairSample]  # what is zero at every sample point, and right there
+    # the verdicts, with those there, on what is zero or less than is allowed there at every sample point
+    right: Mapping[PairKey, tuple[PairSample, ...]]
 
 
 @clock.spend(clock.CHOSEN)
 def _look_beside(examined: Examined, below: FirstOrder) -> Beside | None:
     """Judge a case where no stated value is what it was at every sample point.
 
-    A pair that is zero at every sample point, and right beside, was tested there.
+    A pair that is zero at every sample point, or less than the error that is allowed beside, and right there,
+    was tested there.
 
     Returns:
         What was found where each stated value is moved by itself, and, if something is wrong there, where its
@@ -113,18 +116,16 @@ def _look_beside(examined: Examined, below: FirstOrder) -> Beside | None:
         such point.
     """
     case, rules = examined.asked.case, examined.asked.rules
-    zero = {
-        key
-        for key, judged in examined.samples.items()
-        if all(sample.numeric_is_zero and sample.analytic_is_zero for sample in judged)
-        and not ((rule := rules[key]) and rule.expect)
-        and examined.operations.declared.facts.reaches(*key)
+    judged = {
+        key: samples
+        for key, samples in examined.samples.items()
+        if not ((rule := rules[key]) and rule.expect) and examined.operations.declared.facts.reaches(*key)
     }
+    zero = {key for key, samples in judged.items() if all(sample.is_zero for sample in samples)}
     if "all_zero" in case.judging.checks_off:
         zero = set()
-    is_stated = any(moves(tensor) for tensor in case.tensors)
-    has_single_zero = any(is_single_zero(tensor) for tensor in case.tensors)
-    is_moving = is_stated or has_single_zero
+    has_single_zero = any(map(is_single_zero, case.tensors))
+    is_moving = has_single_zero or any(map(moves, case.tensors))
     if not (zero or is_moving):
         return None
     others = {} if is_moving else dict.fromkeys(rules.keys() - zero, PairRule("*", expect="skip"))
@@ -137,18 +138,28 @@ def _look_beside(examined: Examined, below: FirstOrder) -> Beside | None:
             looks += [] if at_point is None else [at_point]
     if not looks:
         return None
-    moved, right = looks[-1], {}
-    for look, key in itertools.product(looks, zero):
-        dtype = examined.samples[key][0].differencing.dtype
-        for sample in look.samples.get(key, ()):
-            if sample.is_right and not sample.numeric_is_zero and sample.differencing.dtype == dtype:
-                right[key] = replace(sample, remark=RIGHT_BESIDE)
+    moved = looks[-1]
+    right = {
+        key: tested
+        for look in looks
+        for key in judged.keys() & look.samples.keys()
+        if (tested := _tested_beside(judged[key], *look.samples[key]))
+    }
     alike, point = [], point_like(moved.asked.compared_at)
     for words in structures if moved.is_wrong else ():
         point -= len(POINTS)
         at_point = _look_at(point, examined, below, rules)
         alike += [] if at_point is None else [(words, at_point)]
     return Beside(moved, alike, right)
+
+
+def _tested_beside(samples: Sequence[PairSample], beside: PairSample) -> tuple[PairSample, ...]:
+    """Return a pair's verdicts with one beside, if that is what has tested it; otherwise nothing."""
+    is_as_precise = beside.differencing.dtype == samples[0].differencing.dtype
+    if not is_as_precise or not beside.is_right or beside.numeric_is_zero:
+        return ()
+    here = [small for sample in samples if (small := sample.passed_below(beside.allowed))]
+    return (*here, replace(beside, remark=RIGHT_BESIDE)) if len(here) == len(samples) else ()
 
 
 def _look_at(
@@ -178,7 +189,7 @@ def check_case(
     case: Case,
     opener: Opener[Op],
     samples: Sequence[int],
-    others: Mapping[str, Callable[[], Opener[Any]]] = MappingProxyType({}),
+    others: Others = MappingProxyType({}),
 ) -> Findings:
     """Check a case.
 
@@ -253,7 +264,7 @@ def examine(
     case: Case,
     opener: Opener[Op],
     samples: Sequence[int],
-    others: Mapping[str, Callable[[], Opener[Any]]] = MappingProxyType({}),
+    others: Others = MappingProxyType({}),
     below: FirstOrder = FirstOrder(),
 ) -> Findings:
     """Check every pair of an opened case, and its structure.
@@ -310,8 +321,7 @@ def examine(
     if nondeterministic:
         return Findings(checks=tuple(nondeterministic[:1]))
     if beside is not None:
-        right = {key: (*examined.samples[key], sample) for key, sample in beside.right.items()}
-        examined = replace(examined, samples={**examined.samples, **right})
+        examined = replace(examined, samples={**examined.samples, **beside.right})
     still = [
         *opener.still_weights,
         *(tensor.name for tensor in case.tensors if beside is None and moves(tensor)),
@@ -351,12 +361,9 @@ def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Finding
         return findings
     keys = {label_of(first, key): key for key in pair_keys(first)}
     values = beside.moved.operations.declared.point
-    in_spec = {
-        index: values[index]
-        for index, tensor in enumerate(case.tensors)
-        if not (tensor.is_variable or tensor.upstream_of)
-    }
-    written = describe_point(case, first.point, in_spec)
+    written = describe_point(
+        case, first.point, {at: value for at, value in enumerate(values) if not case.tensors[at].upstream_of}
+    )
     at_values = describe_values(case, first.point, values) or "other draws"
     where = f"right at the values given; wrong at {at_values}"
     pairs = []
@@ -446,7 +453,7 @@ def _conclude(
     examined: Examined,
     first: Operation,
     samples: Sequence[int],
-    others: Mapping[str, Callable[[], Opener[Any]]],
+    others: Others,
     opened: Sequence[CheckResult] = (),
 ) -> Findings:
     """Turn what was found at the points into findings.
@@ -460,6 +467,7 @@ def _conclude(
     """
     case, rules, points = examined.asked.case, examined.asked.rules, examined.points
     operations = examined.operations
+    kept = (f"{tensor.name} ({tensor.keeps})" for tensor in case.tensors if tensor.keeps)
     upstream_faults = points[0].upstream_faults
     pairs = results_of(
         case, first, rules, examined.samples, upstream_faults, [findings.data for findings in points]
@@ -485,7 +493,7 @@ def _conclude(
         _list_not_differentiated(first),
         operations,
         next((findings.gradients_seen for findings in points if findings.gradients_seen), {}),
-        held=(*_describe_held_stops(operations), *_describe_kept_values(case)),
+        held=(*_describe_held_stops(operations), *kept),
         stops=frozenset().union(*(each.stop_keys for judged in examined.samples.values() for each in judged)),
         judged={
             label_of(first, key): PairVerdicts.of(first, key, judged, samples)
@@ -517,11 +525,6 @@ def _describe_held_stops(operations: Operations) -> tuple[str, ...]:
     moving = operations.declared.facts.passed_over if is_own and not is_vjp else ()
     reason = "inside a custom gradient's forward, which is differenced as it is"
     return (*held, *(f"not stop_gradient at {place} ({reason})" for place in moving))
-
-
-def _describe_kept_values(case: Case) -> tuple[str, ...]:
-    """Say which stated values the spec keeps as they are."""
-    return tuple(f"{tensor.name} ({tensor.keeps})" for tensor in case.tensors if tensor.keeps)
 
 
 def _list_not_differentiated(op: Operation) -> tuple[UndifferentiatedOutput, ...]:

@@ -93,6 +93,37 @@ def rezero(side: int) -> Any:
     return lambda x: function(x, weight)
 
 
+def gated(x: Any, gate: Any) -> Any:
+    """Weigh two matrices; where the gate is zero, so is its own second derivative, but for rounding."""
+    chosen = tf.constant([[[0.3, -1.2], [0.7, 0.4]], [[-0.9, 0.1], [1.3, 0.8]]], tf.float64)
+    return tf.einsum("be,eij,bi->bj", tf.nn.softmax(x @ gate), chosen, x)
+
+
+def less_half(factor: float) -> Any:
+    """Return softplus(x w) / 2 - x w / 4; its own slope has another slope, where the factor isn't 1."""
+    slope = own(
+        lambda z: 0.5 * tf.sigmoid(z) - 0.25,
+        lambda u, z: u * factor * 0.5 * tf.sigmoid(z) * tf.sigmoid(-z),
+    )
+
+    def gradient(upstream: Any, x: Any, w: Any) -> Any:
+        pulled = upstream * slope(x @ w)
+        return pulled @ tf.transpose(w), tf.transpose(x) @ pulled
+
+    return own(lambda x, w: 0.5 * tf.nn.softplus(x @ w) - 0.25 * (x @ w), gradient)
+
+
+def zero_to_rounding() -> Any:
+    twice = {"second_order": True}
+    points = {"x": {"shape": [4, 2]}}
+    for seed in range(4):
+        gate = {**points, "gate": {"value": [[0.0, 0.0], [0.0, 0.0]]}}
+        yield Row(f"gate-{seed}", gated, None, gate, "right", keys={**twice, "seed": seed})
+    for truth, factor in (("right", 1.0), ("wrong", 1.2)):
+        weight = {**points, "w": {"value": [[0.0], [0.0]]}}
+        yield Row(f"less-half-{truth}", less_half(factor), None, weight, truth, keys=twice)
+
+
 def rows() -> Any:
     for side, name in ((1, "above"), (-1, "below")):
         for kind, values in (("stated", at(0.3, 1.1)), ("drawn", {"shape": [3]})):
@@ -119,11 +150,12 @@ def rows() -> Any:
 
 
 ROWS = marked(
-    tuple(rows()),
+    (*rows(), *zero_to_rounding()),
     "complex128-not_green",
     "dead-unchecked",
     "expected",
     "expected-wrongly",
+    "less-half-right",
     "refused-unchecked",
     "weight-above-zero-stated",
 )

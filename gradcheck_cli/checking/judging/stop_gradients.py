@@ -23,7 +23,7 @@ from gradcheck_cli.checking.ops.jacobian import (
     packed_point,
     working_precision,
 )
-from gradcheck_cli.checking.ops.operation import Float, Operation, Operations
+from gradcheck_cli.checking.ops.operation import Float, Operation
 from gradcheck_cli.checking.ops.space import function_between
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Rule, Stopped
 from gradcheck_cli.errors import CaseFailedError
@@ -167,7 +167,8 @@ class _HeldVerdicts:
     @cached_property
     def _held(self) -> dict[PairKey, Pair]:
         every = {stop: place for of_pair in self.stops.values() for stop, place in of_pair.items()}
-        operations = _hold(next(iter(self.pairs.values())).operations, every)
+        operations = next(iter(self.pairs.values())).operations
+        operations = replace(operations, differenced=_holding(operations.differenced, frozenset(every)))
         return {key: pair.with_operations(operations) for key, pair in self.pairs.items()}
 
     @cached_property
@@ -177,10 +178,6 @@ class _HeldVerdicts:
             key: pair for key, pair in self._held.items() if key not in self.analytic and self.stops[key]
         }
         return probe_pairs(large, self.sample, self.budget)
-
-
-def _hold(operations: Operations, stops: Mapping[str, str]) -> Operations:
-    return replace(operations, differenced=_holding(operations.differenced, frozenset(stops)))
 
 
 def _holding(op: Operation, stops: frozenset[str]) -> Operation:

@@ -243,7 +243,10 @@ def find_sparsity(op: Operation, output: int, input_indices: Sequence[int], seed
     ]
     if not candidates or info.is_complex or not info.shape:  # a scalar's Jacobian is one row
         return {}
-    indices = _spread_indices(info.shape, np.random.default_rng([seed, output]))
+    # Their coordinates differ along every axis, and between axes, if they can. Half of a relu's rows are
+    # zero: at every thirtieth point, all but two of eight are.
+    generator = np.random.default_rng([seed, output])
+    indices = np.stack([generator.permutation(max(size, FEW))[:FEW] % size for size in info.shape], axis=1)
     rows_of: dict[int, list[tuple[Index, tuple[Index, ...]]]] = {
         input_index: [] for input_index in candidates
     }
@@ -264,12 +267,6 @@ def find_sparsity(op: Operation, output: int, input_indices: Sequence[int], seed
         if classes > 1:
             sparsities[input_index] = _sparsity(ties, op.inputs[input_index].shape, info.shape)
     return sparsities
-
-
-def _spread_indices(shape: tuple[int, ...], generator: np.random.Generator) -> Index:
-    """Choose outputs whose coordinates differ along every axis, and between axes, as far as they can."""
-    # Half of a relu's rows are zero: at every thirtieth point, all but two of eight are.
-    return np.stack([generator.permutation(max(size, FEW))[:FEW] % size for size in shape], axis=1)
 
 
 def _ties(

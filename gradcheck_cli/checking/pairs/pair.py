@@ -561,6 +561,23 @@ class PairSample:
         return not self.numeric.any()
 
     @property
+    def is_zero(self) -> bool:
+        """Whether there is no slope at all, on either side."""
+        return self.numeric_is_zero and self.analytic_is_zero
+
+    def passed_below(self, limit: Float) -> PairSample | None:
+        """Return the verdicts, where each slope is below a limit: what can't be above it passes.
+
+        Returns:
+            `None` if a slope is above its limit, or if that leaves some element undecided or wrong.
+        """
+        if not self.is_whole or self.size != limit.shape or (self.larger > limit).any():
+            return self if self.is_zero else None
+        is_below = (self.verdict == Verdict.INCONCLUSIVE) & (self.larger + self.uncertainty <= limit)
+        passed = self.settle(is_below, Verdict.PASS, Rule.PLAIN, allowed=limit)
+        return passed if passed.is_right else None
+
+    @property
     def larger(self) -> Float:
         """The larger of gradient and derivative in magnitude, of each element."""
         return np.maximum(np.abs(self.analytic), np.abs(self.numeric))

@@ -209,7 +209,7 @@ def _result(  # noqa: PLR0913, PLR0917 (a pair, and all findings about it)
     judged = PairVerdicts.of(op, pair, samples)
     if rule is not None and is_skipped(rule):
         return make_skipped_result(judged, rule)
-    is_zero = all(sample.numeric_is_zero and sample.analytic_is_zero for sample in samples)
+    is_zero = all(sample.is_zero for sample in samples)
     has_no_path = is_zero and not op.facts.reaches(*pair)
     result = summarise(
         judged,

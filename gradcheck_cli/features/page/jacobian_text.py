@@ -64,7 +64,9 @@ class PairView:
     def rows(self, index: tuple[int, ...] | None, part: str | None = None) -> npt.NDArray[np.int64]:
         """Return the packed rows of one or all elements of the output, for one or all upstreams."""
         size = self.output.size
-        elements = np.arange(size) if index is None else np.array([_flat(index, self.output.shape)])
+        elements = np.arange(size)
+        if index:
+            elements = np.array([np.ravel_multi_index(index, self.output.shape)])
         starts = [part_index * size for part_index, name in enumerate(self.parts) if part in {None, name}]
         return np.concatenate([start + elements for start in starts])
 
@@ -76,10 +78,6 @@ class PairView:
             values[:, : self.input_info.size] + 1j * values[:, self.input_info.size :]
         )
         return complex_values
-
-
-def _flat(index: tuple[int, ...], shape: tuple[int, ...]) -> int:
-    return int(np.ravel_multi_index(index, shape)) if index else 0
 
 
 def pair_view(case: Case, label: str | None) -> PairView:

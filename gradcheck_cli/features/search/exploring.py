@@ -514,10 +514,7 @@ class Exploration:
         if self.wrong is None:
             return
         at_point, case, wrong = self.wrong.findings, self.opener.case, self.wrong.pairs
-        arguments = {
-            index: value for index, value in self.wrong.point.items() if not case.tensors[index].is_variable
-        }
-        point, question = describe_point(case, self.base, arguments), self.wrong.question
+        point, question = describe_point(case, self.base, self.wrong.point), self.wrong.question
         if not (question or self.is_search):
             question = self.mixed.describe_range(self.wrong.point)
             question = question or self.mixed.describe_nearness(
@@ -525,7 +522,8 @@ class Exploration:
             )
         if question:
             share = max((pair.relative_error or 0.0 for pair in wrong.values()), default=0.0)
-            off = f"off by {100 * share:.3g} %" if share else "wrong"
+            kind = "not finite" if any(pair.mismatch == "nonfinite" for pair in wrong.values()) else "wrong"
+            off = f"off by {100 * share:.3g} %" if share else kind
             said = self.wrong.where or f"at {point_text(point)}"
             question = f"right at the sample points; {said} the gradient is {off}. {question}"
         so_far = "undecided" if self.has_open else "right"
@@ -545,7 +543,14 @@ class Exploration:
             if not question:
                 return with_notes(replace(wrong[pair.label], order=self.order), pair, *lines, point=point)
             cause = replace(pair.cause, point=point, diagnosis=tuple(point_lines(case, point)))
-            return replace(pair, status=Status.INCONCLUSIVE, undecided="range", message=question, cause=cause)
+            return replace(
+                pair,
+                status=Status.INCONCLUSIVE,
+                undecided="range",
+                message=question,
+                cause=cause,
+                numbers=wrong.get(pair.label, pair).numbers,
+            )
 
         self.findings.pairs = tuple(map(judged, self.findings.pairs))
         failed = {} if wrong or question else failed_checks(at_point, self.findings)

@@ -143,15 +143,9 @@ def _plan_rounds(problem: Problem) -> Iterator[Round]:
     def anything(_resolution: Resolution, columns: np.ndarray) -> np.ndarray:
         return np.ones(columns.size, dtype=bool)
 
-    def is_no_kink(resolution: Resolution, _columns: np.ndarray) -> np.ndarray:
-        return ~resolution.is_kink
-
-    def has_own_scale(_resolution: Resolution, columns: np.ndarray) -> np.ndarray:
-        return np.asarray(is_small[columns])
-
     yield Round(fitted, reach.inner, anything)
-    yield Round(fitted, reach.inner + OUTER, is_no_kink)
-    yield Round(own, reach.inner, has_own_scale, is_own=True)
+    yield Round(fitted, reach.inner + OUTER, lambda resolution, _columns: ~resolution.is_kink)
+    yield Round(own, reach.inner, lambda _resolution, columns: is_small[columns], is_own=True)
     # Effects whose scale is far below x: a phase, a pole, an edge or a tie close by.
     for depth in reach.depths:
         yield Round(fitted, reach.inner, anything, depth)

@@ -28,7 +28,7 @@ _ELEMENT = re.compile(r"(.+?)\[([\d, ]+)\]")
 
 
 def describe_point(case: Case, base: Sequence[Array], point: Mapping[int, Array]) -> Written:
-    """Return what differs from a base point: elements if they are few, else whole inputs.
+    """Return what arguments differ from a base point: elements if they are few, else whole inputs.
 
     Args:
         base: the values of all inputs.
@@ -36,12 +36,14 @@ def describe_point(case: Case, base: Sequence[Array], point: Mapping[int, Array]
     """
     written: list[tuple[str, str]] = []
     for index, value in sorted(point.items()):
-        name = case.tensors[index].name
+        tensor = case.tensors[index]
+        if tensor.is_variable:
+            continue
         places = [tuple(map(int, place)) for place in np.argwhere(np.asarray(value != base[index]))]
         if np.ndim(value) and len(places) <= _WRITTEN:
-            written += [(f"{name}[{','.join(map(str, place))}]", _value(value[place])) for place in places]
+            written += [(f"{tensor.name}[{','.join(map(str, at))}]", _value(value[at])) for at in places]
         elif places:
-            written.append((name, _value(value)))
+            written.append((tensor.name, _value(value)))
     return tuple(written)
 
 
