@@ -99,7 +99,7 @@ class Beside(NamedTuple):
 
     moved: Examined  # where stated values are moved
     alike: Sequence[tuple[str, Examined]]  # where they keep a structure, if that can matter, and which
-    # the verdicts, with those there, on what is zero or less than is allowed there at every sample point
+    # of each pair that these points have tested: its verdicts at the sample points, and one at these
     right: Mapping[PairKey, tuple[PairSample, ...]]
 
 

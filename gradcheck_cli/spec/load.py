@@ -254,8 +254,8 @@ class _Reading:
                 ops += _read_ops(document, shared)
         for op, cases in ops:
             name = _name_op(op, names, stem if len(ops) == 1 else None)
-            read = _read_cases(op, cases, name, replace(origin, line=op.place.spot.line))
-            self.cases += read if self.seed is None else [replace(case, seed=self.seed) for case in read]
+            sound = _read_cases(op, cases, name, replace(origin, line=op.place.spot.line))
+            self.cases += sound if self.seed is None else [replace(case, seed=self.seed) for case in sound]
 
 
 def _parse(log: FaultLog, path: str, content: bytes) -> list[Written]:
@@ -366,7 +366,7 @@ def _read_cases(op: Written, cases: Sequence[Written], op_name: str, origin: Ori
             for model in leaves_of(tensors)
         )
     )
-    read = [] if is_template else [(base, DEFAULT_CASE)]
+    own_cases = [] if is_template else [(base, DEFAULT_CASE)]
     names: dict[str, Written] = {}
     for case in cases:
         name = case.at("name")
@@ -378,8 +378,8 @@ def _read_cases(op: Written, cases: Sequence[Written], op_name: str, origin: Ori
         own = merge_op(op.data.without("cases", "case_sets"), case.data.without("name"))
         merged = _validate(op_name, origin, case._replace(data=own))
         if merged.keys.inputs:
-            read.append((merged, str(name.data or "")))
-    variants = [(merged, _read_variants(merged, name)) for merged, name in read]
+            own_cases.append((merged, str(name.data or "")))
+    variants = [(merged, _read_variants(merged, name)) for merged, name in own_cases]
     if op.log.count == faults:
         _require_second_order(variants)
     return [case for _, cases in variants for case in cases]

@@ -44,9 +44,8 @@ class Entries(dict[Any, Any]):
         """Take the values, and their places by the same keys."""
         super().__init__(values)
         self.places = places
-        self.reading: tuple[object, Data] | None = (
-            None  # by what format it was read, and as what, if it is sound
-        )
+        # by what part of the format it was read, and as what; `None` before, or if it has faults
+        self.reading: tuple[object, Data] | None = None
 
     def over(self, below: Entries) -> Entries:
         """Return these entries with those below them that have other keys."""

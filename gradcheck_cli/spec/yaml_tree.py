@@ -1,4 +1,4 @@
-"""Reads YAML text as plain data, and keeps the line of each value; knows YAML 1.2 core, but not specs.
+"""Reads YAML text as data that know the place of each value; knows YAML 1.2 core, but not specs.
 
 It reads parser events, not PyYAML's own tree: its composer recurses without bound, lets a later duplicate key
 win, and reads YAML 1.1. In YAML 1.2, `1e-6` is a number, `no` is text, and `012` is twelve. Merge keys (`<<`)

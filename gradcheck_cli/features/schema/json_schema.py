@@ -1,6 +1,6 @@
 """`gradcheck schema`: prints the JSON Schemas of a spec document and of the JSON report.
 
-They are made from the models and from the dataclasses, so that they can't drift.
+They are made from the spec's format and from the report's dataclasses, so that they can't drift.
 """
 
 from __future__ import annotations

@@ -172,7 +172,10 @@ def enlarge(tensor: InputSpec) -> Array | None:
 
 
 def negate(tensor: InputSpec) -> Array | None:
-    """Return a weight's value negated, its smallest element 0; `None` as above, or if it has a structure."""
+    """Return a weight's value negated, its smallest element 0.
+
+    `None` if it has one sign, as `turn` takes it, or a structure, or if its spec says how far it goes.
+    """
     value = _weight_value(tensor)
     if value is None or np.ptp(np.sign(value)) <= 1 or tensor.domain != UNBOUNDED or _structures(value):
         return None
