@@ -7,6 +7,7 @@ import functools
 import itertools
 import linecache
 import re
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -270,7 +271,11 @@ def raised(error: BaseException, called: str = "") -> str:
     line = first_line(error)
     remedy = next((remedy for words, remedy in _REMEDIES.items() if re.search(words, line)), "")
     if called == "forward" and isinstance(error, NotImplementedError) and "symbolic" in text_of(error):
-        remedy = "It looks like a NumPy function: use binding: py_func."
+        keras: Any = sys.modules.get("keras")
+        backend = keras.backend.backend() if keras else "tensorflow"
+        remedy = f"Keras computes with {backend}: set KERAS_BACKEND=tensorflow."
+        if backend == "tensorflow":
+            remedy = "It looks like a NumPy function: use binding: py_func."
     elif _MISCALLED.search(line) and not user_frames(error):
         remedy = _CALLS.get(called, "")
     return f"{line.rstrip('.')}. {remedy}" if remedy else line

@@ -53,8 +53,9 @@ _BITS = {
 NUMBERS = (*_BITS, *map(tf.as_dtype, DTYPE_KINDS["complex"]))
 # The variable with the keys of all places in the present draw.
 _KEYS = {"shared_name": "gradcheck_random_rounding", "dtype": tf.int64, "shape": None}
-# Odd numbers with bits of no order (those of splitmix64, and of the golden ratio).
-_MIXED = tuple(number - 2**64 for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+# Odd numbers with bits of no order (those of splitmix64, and of the golden ratio), as int64: where
+# TensorFlow converts dtypes as NumPy does, it may take Python's integers for int32.
+_MIXED = np.array([0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB], np.uint64).view(np.int64)
 
 
 def round_as_drawn(draw: int, moves: npt.NDArray[np.bool_]) -> None:
@@ -64,7 +65,7 @@ def round_as_drawn(draw: int, moves: npt.NDArray[np.bool_]) -> None:
         draw: the number of the draw; 0: as it does anyway.
         moves: for each of the graph's places, whether numbers move there.
     """
-    keys = (1 + np.arange(len(moves))) * _MIXED[0] + draw * _MIXED[1] % 2**62
+    keys = (1 + np.arange(len(moves))) * _MIXED[0] + draw * int(_MIXED[1]) % 2**62
     values = tf.constant(np.where(moves & bool(draw), keys, 0))
     tf.raw_ops.AssignVariableOp(resource=tf.raw_ops.VarHandleOp(**_KEYS), value=values)
 
@@ -88,7 +89,7 @@ def _direction(bits: Any, key: Any) -> Any:
 def _few_bits(value: Any, most: int) -> Any:
     """Say which numbers have at most so many significant bits; 1 means a power of two, or zero."""
     integer, precision = _BITS[value.dtype]
-    mask = tf.constant((1 << (precision - most)) - 1, integer)
+    mask = np.array((1 << (precision - most)) - 1, integer.as_numpy_dtype)
     return tf.equal(tf.bitwise.bitwise_and(tf.bitcast(value, integer), mask), 0)
 
 
