@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import gradcheck_cli
@@ -55,6 +56,13 @@ def warm():
     process = WarmProcess()
     yield process
     process.close()
+
+
+@pytest.fixture(autouse=True)
+def _numpy_as_in_a_case():
+    """Let NumPy neither warn nor raise, as `startup.settings` does while a case runs."""
+    with np.errstate(all="ignore"):
+        yield
 
 
 @pytest.fixture(autouse=True)

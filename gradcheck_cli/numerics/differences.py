@@ -56,23 +56,22 @@ def differences(
     """
     base, above, below = sides.base, sides.above, sides.below
     step_up, step_down = sides.step_up, sides.step_down
-    with np.errstate(all="ignore"):
-        is_up = np.isfinite(above) & np.isfinite(base) & (step_up > 0)
-        is_down = np.isfinite(below) & np.isfinite(base) & (step_down > 0)
-        up = np.where(is_up, (above - base) / np.where(step_up > 0, step_up, 1.0), np.nan)
-        down = np.where(is_down, (base - below) / np.where(step_down > 0, step_down, 1.0), np.nan)
-        is_central = is_up & is_down
-        span = np.where(is_central, step_up + step_down, np.where(is_up, step_up, step_down))
-        span = np.where(span > 0, span, 1.0)
-        # Exact for quadratics on unequal steps too: rounding x + h makes them unequal near powers of two.
-        uneven = (step_down * up + step_up * down) / span
-        central = np.where(step_up == step_down, (above - below) / span, uneven)
-        slope = np.where(is_central, central, np.where(is_up, up, down))
-        largest = np.maximum(np.where(is_up, np.abs(above), 0.0), np.where(is_down, np.abs(below), 0.0))
-        largest = np.maximum(np.maximum(largest, np.abs(base)), size)
-        # Underflow loses up to half a subnormal per operation: four operations are allowed for.
-        error = np.maximum(OF_A_VALUE * unit * largest + 2 * smallest_subnormals(unit), measured)
-        noise = 2 * error / span
+    is_up = np.isfinite(above) & np.isfinite(base) & (step_up > 0)
+    is_down = np.isfinite(below) & np.isfinite(base) & (step_down > 0)
+    up = np.where(is_up, (above - base) / np.where(step_up > 0, step_up, 1.0), np.nan)
+    down = np.where(is_down, (base - below) / np.where(step_down > 0, step_down, 1.0), np.nan)
+    is_central = is_up & is_down
+    span = np.where(is_central, step_up + step_down, np.where(is_up, step_up, step_down))
+    span = np.where(span > 0, span, 1.0)
+    # Exact for quadratics on unequal steps too: rounding x + h makes them unequal near powers of two.
+    uneven = (step_down * up + step_up * down) / span
+    central = np.where(step_up == step_down, (above - below) / span, uneven)
+    slope = np.where(is_central, central, np.where(is_up, up, down))
+    largest = np.maximum(np.where(is_up, np.abs(above), 0.0), np.where(is_down, np.abs(below), 0.0))
+    largest = np.maximum(np.maximum(largest, np.abs(base)), size)
+    # Underflow loses up to half a subnormal per operation: four operations are allowed for.
+    error = np.maximum(OF_A_VALUE * unit * largest + 2 * smallest_subnormals(unit), measured)
+    noise = 2 * error / span
     return Differences(
         slope=slope,
         up=up,
@@ -105,8 +104,7 @@ class FirstPass:
     @property
     def trusted(self) -> Float:
         """The slopes that are certain to a tenth, 0 elsewhere: tolerances may be scaled by these."""
-        with np.errstate(invalid="ignore"):
-            is_sure = self.uncertainty <= KNOWN * np.abs(self.slope)
+        is_sure = self.uncertainty <= KNOWN * np.abs(self.slope)
         return np.where(is_sure, self.slope, 0.0)
 
 
@@ -141,10 +139,9 @@ def widen_steps(problem: Problem, first: FirstPass, allowed: Float) -> FirstPass
     if not slots.size:
         return first
     wide = _difference(problem, slots, step)
-    with np.errstate(invalid="ignore"):
-        both = wide.uncertainty + first.uncertainty[:, slots]
-        is_seen = is_hidden[:, slots] & (np.maximum(wide.noise, wide.truncation) <= allowed[:, slots])
-        is_seen &= np.abs(wide.slope - first.slope[:, slots]) <= both
+    both = wide.uncertainty + first.uncertainty[:, slots]
+    is_seen = is_hidden[:, slots] & (np.maximum(wide.noise, wide.truncation) <= allowed[:, slots])
+    is_seen &= np.abs(wide.slope - first.slope[:, slots]) <= both
     rows, at = np.nonzero(is_seen)
     seen = replace(
         first, slope=first.slope.copy(), noise=first.noise.copy(), truncation=first.truncation.copy()
@@ -177,16 +174,15 @@ def _difference(problem: Problem, slots: Index, relative_step: float) -> FirstPa
         difference = differences(sides, problem.unit[:, None], size=problem.size[:, None])
         slope[:, here], noise[:, here] = difference.slope, difference.noise
         is_flat[:, here], is_central[:, here] = difference.is_flat, difference.is_central
-        with np.errstate(all="ignore"):
-            # J is about h f''. Where f''' is about f''^2 / f' (a pole, an exponential), h^2 f''' / 6 is J^2 /
-            # 6 f': a third of what is required here. Without it, an error could hide behind a truncation
-            # error of its own size. A kink's J is far larger still.
-            bend = np.maximum(np.abs(difference.jump) - 2 * difference.noise, 0.0)
-            bound = np.where(bend > 0, bend * bend / (2 * np.abs(difference.slope)), 0.0)
-            # Where f'' is near 0, f''' needn't be. If f''' is about f' over the scale squared, as is usual,
-            # it adds a sixth of this.
-            usual = (step / step_scale)[own] ** 2 * np.abs(difference.slope)
-            bound = np.maximum(bound, usual)
+        # J is about h f''. Where f''' is about f''^2 / f' (a pole, an exponential), h^2 f''' / 6 is J^2 /
+        # 6 f': a third of what is required here. Without it, an error could hide behind a truncation
+        # error of its own size. A kink's J is far larger still.
+        bend = np.maximum(np.abs(difference.jump) - 2 * difference.noise, 0.0)
+        bound = np.where(bend > 0, bend * bend / (2 * np.abs(difference.slope)), 0.0)
+        # Where f'' is near 0, f''' needn't be. If f''' is about f' over the scale squared, as is usual,
+        # it adds a sixth of this.
+        usual = (step / step_scale)[own] ** 2 * np.abs(difference.slope)
+        bound = np.maximum(bound, usual)
         # One side alone shows no curvature.
         truncation[:, here] = np.where(difference.is_central, bound, np.inf)
     return FirstPass(slope, noise, truncation, is_flat, is_central)

@@ -86,8 +86,7 @@ class Neighbourhood:
     def at(self, points: Float) -> tuple[Float, Float]:
         """Evaluate points (B, n) and the base point in one call; return base values, (m,), and the others."""
         self.evaluations += len(points) + 1
-        with np.errstate(all="ignore"):
-            values = self.evaluate(self.round(np.concatenate([self.point[None], points])))
+        values = self.evaluate(self.round(np.concatenate([self.point[None], points])))
         return values[0], values[1:]
 
     def end(self, step: float | Float, directions: Float) -> Float:
@@ -107,9 +106,8 @@ class Neighbourhood:
         for start in range(0, len(directions), per_call):
             step = steps[start : start + per_call]
             base, values = self.at(self.end(step, directions[start : start + per_call]))
-            with np.errstate(all="ignore"):
-                slopes.append((values - base) / step)
-                errors.append(2 * OF_A_VALUE * self.unit * np.maximum(np.abs(values), np.abs(base)) / step)
+            slopes.append((values - base) / step)
+            errors.append(2 * OF_A_VALUE * self.unit * np.maximum(np.abs(values), np.abs(base)) / step)
         return np.concatenate(slopes), np.concatenate(errors)
 
     def find_pieces(self, ends: Float, directions: Float, rows: np.ndarray) -> Pieces:
@@ -151,30 +149,29 @@ class Neighbourhood:
         far, nearest = checks
         reach, count = self.reach, around.shape[1] // 2
         width = reach.near * reach.spread
-        with np.errstate(all="ignore"):
-            size = OF_A_VALUE * unit * np.maximum(np.abs(base), np.abs(around).max(axis=1))
-            middle, above, below = around[:, :1], around[:, 1 : count + 1], around[:, count + 1 :]
-            slope = (above - below) / (2 * width)
-            bend = np.abs(above - 2 * middle + below) / width
-            steps = (reach.far, reach.near, reach.nearest)
-            moved = [
-                (value - base) / step for value, step in zip((far, middle[:, 0], nearest), steps, strict=True)
-            ]
-            largest = np.maximum(np.abs(slope).max(axis=1), np.abs(moved).max(axis=0))
-            # Two values are rounded, and so are the points at which they are taken.
-            rounding = size / width + 2 * self.input_unit / width * largest
-            # This near to the tie, a slope still differs from the one at the tie by its change on the way:
-            # about as much as is seen along the way, and up to four times that in other directions.
-            curved = np.abs(moved[0] - moved[1]) * 4 * reach.near / (reach.far - reach.near)
-            curved += 4 * size / reach.near * 4 * reach.near / (reach.far - reach.near)
-            bent = np.maximum(bend - 4 * rounding[:, None], 0.0)
-            error_bound = curved[:, None] + 0.5 * bent + rounding[:, None]
-            is_single = np.abs(moved[2] - moved[0]) <= reach.apart * largest + 4 * size / reach.nearest
-            is_single &= np.abs(moved[1] - moved[0]) <= reach.apart * largest + 4 * size / reach.near
-            is_single &= (bent <= reach.bent * largest[:, None] + 4 * rounding[:, None]).all(axis=1)
-            adds_up = np.abs(np.einsum("q,kqr->kr", mixture, slope[:, :-1]) - slope[:, -1])
-            is_single &= adds_up <= reach.bent * largest + 8 * rounding
-            is_single &= np.isfinite(slope).all(axis=1) & np.isfinite(error_bound).all(axis=1)
+        size = OF_A_VALUE * unit * np.maximum(np.abs(base), np.abs(around).max(axis=1))
+        middle, above, below = around[:, :1], around[:, 1 : count + 1], around[:, count + 1 :]
+        slope = (above - below) / (2 * width)
+        bend = np.abs(above - 2 * middle + below) / width
+        steps = (reach.far, reach.near, reach.nearest)
+        moved = [
+            (value - base) / step for value, step in zip((far, middle[:, 0], nearest), steps, strict=True)
+        ]
+        largest = np.maximum(np.abs(slope).max(axis=1), np.abs(moved).max(axis=0))
+        # Two values are rounded, and so are the points at which they are taken.
+        rounding = size / width + 2 * self.input_unit / width * largest
+        # This near to the tie, a slope still differs from the one at the tie by its change on the way:
+        # about as much as is seen along the way, and up to four times that in other directions.
+        curved = np.abs(moved[0] - moved[1]) * 4 * reach.near / (reach.far - reach.near)
+        curved += 4 * size / reach.near * 4 * reach.near / (reach.far - reach.near)
+        bent = np.maximum(bend - 4 * rounding[:, None], 0.0)
+        error_bound = curved[:, None] + 0.5 * bent + rounding[:, None]
+        is_single = np.abs(moved[2] - moved[0]) <= reach.apart * largest + 4 * size / reach.nearest
+        is_single &= np.abs(moved[1] - moved[0]) <= reach.apart * largest + 4 * size / reach.near
+        is_single &= (bent <= reach.bent * largest[:, None] + 4 * rounding[:, None]).all(axis=1)
+        adds_up = np.abs(np.einsum("q,kqr->kr", mixture, slope[:, :-1]) - slope[:, -1])
+        is_single &= adds_up <= reach.bent * largest + 8 * rounding
+        is_single &= np.isfinite(slope).all(axis=1) & np.isfinite(error_bound).all(axis=1)
         return Pieces(slope[:, :-1], error_bound[:, :-1], is_single)
 
 
@@ -212,18 +209,17 @@ def is_bent(near: Neighbourhood, slopes: Callable[[Float], Float]) -> Mask:
     directions = near.fit(np.concatenate([drawn, -drawn]))
     expected = slopes(directions)
     bends = np.zeros(near.unit.size, dtype=bool)
-    with np.errstate(all="ignore"):
-        steps = np.repeat([reach.far, reach.near], len(directions))[:, np.newaxis]
-        along, roundings = near.slopes_along(np.concatenate([directions, directions]), steps)
-        (far, close), rounding = np.split(along, 2), roundings[len(directions) :]
-        expected = np.where(np.isfinite(expected), expected, 0.5 * (close - np.roll(close, 3, axis=0)))
-        beyond = [far - expected, close - expected]
-        size = np.maximum(np.abs(close), np.abs(expected))
-        # At a kink the difference doesn't depend on the step. It falls with the step for a curve, and grows
-        # for a jump and for noise.
-        stays = (np.abs(beyond[1]) > 0.5 * np.abs(beyond[0])) & (np.abs(beyond[1]) < 2 * np.abs(beyond[0]))
-        is_clear = np.abs(beyond[1]) > reach.apart * size + MARGIN * rounding
-        bends |= (stays & is_clear).any(axis=0)
+    steps = np.repeat([reach.far, reach.near], len(directions))[:, np.newaxis]
+    along, roundings = near.slopes_along(np.concatenate([directions, directions]), steps)
+    (far, close), rounding = np.split(along, 2), roundings[len(directions) :]
+    expected = np.where(np.isfinite(expected), expected, 0.5 * (close - np.roll(close, 3, axis=0)))
+    beyond = [far - expected, close - expected]
+    size = np.maximum(np.abs(close), np.abs(expected))
+    # At a kink the difference doesn't depend on the step. It falls with the step for a curve, and grows
+    # for a jump and for noise.
+    stays = (np.abs(beyond[1]) > 0.5 * np.abs(beyond[0])) & (np.abs(beyond[1]) < 2 * np.abs(beyond[0]))
+    is_clear = np.abs(beyond[1]) > reach.apart * size + MARGIN * rounding
+    bends |= (stays & is_clear).any(axis=0)
     return bends
 
 
@@ -398,8 +394,7 @@ class _Search:
         self.is_known[rows] = True
         self.is_tie[rows] = is_tie
         self.error_bound[rows] = worst.max(axis=1)
-        with np.errstate(over="ignore"):  # a subnormal bound
-            towards[rows] = np.nan_to_num(-nearest / bound)
+        towards[rows] = np.nan_to_num(-nearest / bound)
         return towards
 
     def _step_outward(self, rows: np.ndarray, towards: Float, turn: int) -> list[Float]:
@@ -439,9 +434,8 @@ class _Search:
         ends = near.fit(self._draw_ends(count))
         slopes, rounding = near.slopes_along(ends, near.reach.near)
         slopes, rounding = slopes[:, claims.rows[rows]], rounding[:, claims.rows[rows]]
-        with np.errstate(all="ignore"):
-            off = np.abs(slopes - claims.slopes_along(ends)[:, rows]) - rounding
-            off = np.nan_to_num(off / np.abs(slopes), nan=np.inf)
+        off = np.abs(slopes - claims.slopes_along(ends)[:, rows]) - rounding
+        off = np.nan_to_num(off / np.abs(slopes), nan=np.inf)
         best = np.argmin(off, axis=0)
         matched = np.unique(best[off[best, np.arange(rows.size)] <= near.reach.apart])
         return np.asarray(ends[matched])
@@ -479,15 +473,13 @@ def nearest_to_zero(points: Float, is_there: Mask) -> tuple[Float, Float]:
         behind = np.argmax(np.where(share > 0, level, -np.inf), axis=1)
         norm, total = np.square(at).sum(axis=1), np.abs(at).sum(axis=1)
         least = level[row, ahead]
-        with np.errstate(all="ignore"):
-            lower = np.where(total > 0, least / total, 0.0)
+        lower = np.where(total > 0, least / total, 0.0)
         best[todo], bound[todo] = at, np.maximum(bound[todo], lower)
         is_known = (np.abs(at).max(axis=1) <= 1) | (lower > MARGIN) | (norm - least <= DIGITS * norm)
         if is_known.all():
             return best, bound
         step = hulls[row, ahead] - hulls[row, behind]
-        with np.errstate(all="ignore"):
-            wanted = (level[row, behind] - least) / np.square(step).sum(axis=1)
+        wanted = (level[row, behind] - least) / np.square(step).sum(axis=1)
         wanted = np.clip(np.nan_to_num(wanted), 0.0, share[row, behind])
         at = at + wanted[:, None] * step
         share[row, behind] -= wanted

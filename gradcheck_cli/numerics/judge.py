@@ -63,6 +63,7 @@ class Judgement:
         )
 
 
+@np.errstate(all="ignore")
 def judge(problem: Problem, analytic: npt.ArrayLike, *, method: str = "auto") -> Judgement:
     """Judge an analytic Jacobian against differences of the function.
 
@@ -93,6 +94,7 @@ def judge(problem: Problem, analytic: npt.ArrayLike, *, method: str = "auto") ->
     return replace(judged, is_sparse=is_sparse, evaluations=problem.sampler.evaluations)
 
 
+@np.errstate(all="ignore")
 def estimate(problem: Problem, *, method: str = "auto") -> Judgement:
     """Estimate a Jacobian numerically, each element to within its tolerance where that is possible.
 
@@ -120,9 +122,8 @@ def _pass_or_refine(problem: Problem, first: FirstPass, analytic: Float, method:
         first = widen_steps(problem, first, problem.allowed(analytic, first.slope, scale))
     numeric = first.slope
     allowed = problem.allowed(analytic, numeric, scale)
-    with np.errstate(all="ignore"):
-        error = np.abs(analytic - numeric)
-        agrees = (error <= allowed) & is_conclusive(analytic, numeric, allowed, problem.working)
+    error = np.abs(analytic - numeric)
+    agrees = (error <= allowed) & is_conclusive(analytic, numeric, allowed, problem.working)
     is_zero = first.is_flat & (analytic == 0) & np.isfinite(problem.value)[:, None]
     stairs = find_flatness(problem, first, is_zero)
     is_zero &= (stairs != Flatness.ROUNDED)[:, None]
@@ -161,11 +162,10 @@ def _trust_first_pass(
     first: FirstPass, judged: Judgement, unsure: npt.NDArray[np.bool_], analytic: Float
 ) -> Judgement:
     """Decide elements that only the first pass has seen: wrong if the error is clear, else unknown."""
-    with np.errstate(all="ignore"):
-        error = np.abs(analytic - judged.numeric)
-        beyond = ~(error <= judged.allowed + MARGIN * judged.uncertainty)
-        beyond &= np.isfinite(judged.uncertainty)
-        is_clear = beyond & (first.truncation <= KNOWN * np.abs(first.slope))
+    error = np.abs(analytic - judged.numeric)
+    beyond = ~(error <= judged.allowed + MARGIN * judged.uncertainty)
+    beyond &= np.isfinite(judged.uncertainty)
+    is_clear = beyond & (first.truncation <= KNOWN * np.abs(first.slope))
     return judged.decide(
         unsure,
         np.where(is_clear, Verdict.MISMATCH, Verdict.INCONCLUSIVE),
@@ -182,8 +182,7 @@ def _take_turns(
     if np.count_nonzero(doubtful) <= _MANY:
         yield doubtful
         return
-    with np.errstate(all="ignore"):
-        error = np.abs(analytic - judged.numeric) / (judged.allowed + judged.uncertainty)
+    error = np.abs(analytic - judged.numeric) / (judged.allowed + judged.uncertainty)
     error = np.where(doubtful, np.nan_to_num(error, nan=0.0), -1.0)
     worst = np.argsort(error.max(axis=0))[-FEW:]
     chosen = np.zeros(doubtful.shape, dtype=bool)
@@ -280,10 +279,9 @@ def find_flatness(problem: Problem, first: FirstPass, is_zero: np.ndarray) -> np
     left = OF_SOME_OPERATIONS * problem.unit[rows] * problem.size_beside[rows]
     is_left = base <= left
     error = np.where(is_left, np.maximum(left / MARGIN, error), error)
-    with np.errstate(all="ignore"):
-        # If rounding alone explains the flat part, the slope continues below it, as far as twice the step
-        # that is still flat.
-        is_rounded = ~is_left & (total * along[np.argmax(change != 0, axis=0)] <= 8 * error)
+    # If rounding alone explains the flat part, the slope continues below it, as far as twice the step
+    # that is still flat.
+    is_rounded = ~is_left & (total * along[np.argmax(change != 0, axis=0)] <= 8 * error)
     is_stair = _has_stairs(problem, rows, direction, narrow, error)
     if not problem.may_round and is_stair.any():
         # The gradient of an element that becomes the largest of three windows of a pool, one after the other,
@@ -328,8 +326,7 @@ def find_fine_stairs(problem: Problem, jacobian: Float) -> np.ndarray:
     for exponent in FINE:
         size = power_of_two(problem.step_scale) * 2.0**exponent
         moved = np.where(sign > 0, np.minimum(size, room.above), -np.minimum(size, room.below))
-        with np.errstate(all="ignore"):
-            expected = np.abs((jacobian * moved[problem.table]).sum(axis=1))
+        expected = np.abs((jacobian * moved[problem.table]).sum(axis=1))
         rows = np.arange(on_stairs.size)
         change = _measure_changes(problem, rows, moved, np.ones(1))[0]
         on_stairs |= (change == 0) & (expected > OF_SOME_OPERATIONS * problem.unit * rounded)
@@ -344,24 +341,23 @@ def _has_stairs(
     reach = WIDEST
     while reach >= narrow:
         values = _measure_changes(problem, rows, direction, reach * np.linspace(-1, 1, INTERVALS + 1))
-        with np.errstate(all="ignore"):
-            rise = np.diff(values, axis=0)
-            height = np.abs(rise)
-            is_riser = height > MARGIN * error
-            tallest = height.max(axis=0)
-            least = np.where(is_riser, height, np.inf).min(axis=0)
-            count = is_riser.sum(axis=0)
-            # A ramp at the end of the range rises from one interval to the next; a stair has a tread between.
-            adjoining = (is_riser[1:] & is_riser[:-1]).sum(axis=0)
-            # A rounding's risers have the same height to within a factor of two, on both sides of a power of
-            # two; a little more allows for their own rounding.
-            is_even = (tallest <= EVEN**2 * least) & (count >= PATTERN) & (count < INTERVALS / 2)
-            is_even &= adjoining <= count / PATTERN / 2
-            if not problem.may_round:
-                # A function that also goes back hides no slope: the elements of a pool, each of which is
-                # sometimes the largest. A sum of roundings may do so too.
-                net = np.abs(np.where(is_riser, rise, 0.0).sum(axis=0))
-                is_even &= net >= CLIMBS * np.where(is_riser, height, 0.0).sum(axis=0)
+        rise = np.diff(values, axis=0)
+        height = np.abs(rise)
+        is_riser = height > MARGIN * error
+        tallest = height.max(axis=0)
+        least = np.where(is_riser, height, np.inf).min(axis=0)
+        count = is_riser.sum(axis=0)
+        # A ramp at the end of the range rises from one interval to the next; a stair has a tread between.
+        adjoining = (is_riser[1:] & is_riser[:-1]).sum(axis=0)
+        # A rounding's risers have the same height to within a factor of two, on both sides of a power of
+        # two; a little more allows for their own rounding.
+        is_even = (tallest <= EVEN**2 * least) & (count >= PATTERN) & (count < INTERVALS / 2)
+        is_even &= adjoining <= count / PATTERN / 2
+        if not problem.may_round:
+            # A function that also goes back hides no slope: the elements of a pool, each of which is
+            # sometimes the largest. A sum of roundings may do so too.
+            net = np.abs(np.where(is_riser, rise, 0.0).sum(axis=0))
+            is_even &= net >= CLIMBS * np.where(is_riser, height, 0.0).sum(axis=0)
         has_stairs |= is_even
         reach /= RATIO
     return has_stairs
@@ -377,8 +373,7 @@ def _measure_changes(problem: Problem, rows: np.ndarray, direction: Float, along
         moved = np.clip(along[batch, None] * direction, -domain.below, domain.above)
         points = sampler.precision.round(sampler.point + moved)
         values = sampler.at(np.concatenate([sampler.point[None], points]))
-        with np.errstate(all="ignore"):
-            changes[batch] = values[1:, rows] - values[0, rows]
+        changes[batch] = values[1:, rows] - values[0, rows]
     return changes
 
 
@@ -413,9 +408,8 @@ def confirm_sparsity(problem: Problem, sparsity: Sparsity) -> bool:
 
 
 def _are_same(base: Float, far: Float, unit: Float) -> bool:
-    with np.errstate(invalid="ignore"):
-        stays = np.abs(far - base) <= 2 * OF_A_VALUE * unit * np.abs(base)
-        return bool((stays | (far == base) | (np.isnan(far) & np.isnan(base))).all())
+    stays = np.abs(far - base) <= 2 * OF_A_VALUE * unit * np.abs(base)
+    return bool((stays | (far == base) | (np.isnan(far) & np.isnan(base))).all())
 
 
 def _draw_steps(problem: Problem) -> Float:

@@ -134,8 +134,7 @@ class Precision:
         if self.name == "float64":
             return wide
         quantum = self.spacing(wide)
-        with np.errstate(over="ignore", invalid="ignore"):
-            rounded = np.rint(wide / quantum) * quantum
+        rounded = np.rint(wide / quantum) * quantum
         rounded = np.where(np.abs(rounded) > self.largest, np.copysign(np.inf, wide), rounded)
         return np.where(np.isfinite(wide), rounded, wide)
 
@@ -341,10 +340,9 @@ def allowed_error(  # noqa: PLR0913, PLR0917 (each is one symbol of the formula)
     relative = (rule.rtol if rtol is None else np.asarray(rtol, dtype=np.float64)) * size
     if rule.atol is not None:
         return np.asarray(relative + rule.atol)
-    with np.errstate(over="ignore"):
-        absolute = (
-            rule.ratol * np.asarray(row_scale) + rule.value_term * _finite_magnitude(value)
-        ) / np.asarray(step_scale)
+    absolute = (rule.ratol * np.asarray(row_scale) + rule.value_term * _finite_magnitude(value)) / np.asarray(
+        step_scale
+    )
     return np.asarray(relative + absolute + rule.underflow)
 
 
@@ -360,8 +358,7 @@ def row_scale(numeric: Float, weight_scale: Float) -> Float:
     """
     if numeric.shape[1] == 0:
         return np.zeros(numeric.shape[0])
-    with np.errstate(over="ignore"):
-        effect = _finite_magnitude(numeric) * weight_scale
+    effect = _finite_magnitude(numeric) * weight_scale
     return np.asarray(np.max(np.where(np.isfinite(effect), effect, 0.0), axis=1))
 
 
@@ -384,8 +381,7 @@ def agree(first: npt.ArrayLike, second: npt.ArrayLike, allowed: npt.ArrayLike) -
         allowed: the largest difference, broadcast to both.
     """
     left, right = np.asarray(first), np.asarray(second)
-    with np.errstate(invalid="ignore", over="ignore"):
-        close = np.abs(left - right) <= np.asarray(allowed)
+    close = np.abs(left - right) <= np.asarray(allowed)
     return np.asarray(close | (left == right) | (np.isnan(left) & np.isnan(right)))
 
 
@@ -411,5 +407,4 @@ def is_conclusive(analytic: Float, numeric: Float, allowed: Float, working: Prec
     """
     if not working.is_half:
         return np.ones(np.shape(allowed), dtype=bool)
-    with np.errstate(invalid="ignore"):
-        return np.asarray(2 * allowed <= np.fmax(np.abs(analytic), np.abs(numeric)))
+    return np.asarray(2 * allowed <= np.fmax(np.abs(analytic), np.abs(numeric)))

@@ -98,8 +98,7 @@ class Target:
     def at(self, point: Float) -> Float:
         """Evaluate at one point."""
         self.evaluations += 1
-        with np.errstate(all="ignore"):
-            return np.asarray(self.evaluate(point), dtype=np.float64)
+        return np.asarray(self.evaluate(point), dtype=np.float64)
 
     def row(self, index: int) -> Float:
         """Return a row of the analytic Jacobian, (n,)."""
@@ -146,20 +145,18 @@ class Direction:
     def plain_difference(self, factor: float) -> Float:
         """Return f(x + factor v) - f(x - factor v), (m,), without extrapolation."""
         change = np.array(self.target.at(self.side(factor)))
-        with np.errstate(all="ignore"):
-            change -= self.target.at(self.side(-factor))
+        change -= self.target.at(self.side(-factor))
         return change
 
     def predict_change(self, gradient: Float, factor: float) -> tuple[float, float]:
         """Return the sum of gradient times displacement, and the root of the sum of squares of its terms."""
         total = squares = 0.0
         for chunk in chunks(self.steps.size):
-            with np.errstate(all="ignore"):
-                terms = gradient[chunk] * (self.side(factor, chunk) - self.side(-factor, chunk))
-                # The gradient of an element that doesn't move doesn't matter.
-                terms = np.where(self.steps[chunk] != 0, terms, 0.0)
-                total += float(terms.sum())
-                squares += float(np.square(terms).sum())
+            terms = gradient[chunk] * (self.side(factor, chunk) - self.side(-factor, chunk))
+            # The gradient of an element that doesn't move doesn't matter.
+            terms = np.where(self.steps[chunk] != 0, terms, 0.0)
+            total += float(terms.sum())
+            squares += float(np.square(terms).sum())
         return total, float(np.sqrt(squares))
 
     def measure_rest(self, gradient: Float) -> float:
@@ -182,8 +179,7 @@ class Direction:
 
 def extrapolate(change: Float, far_change: Float) -> Float:
     """Return a central difference without its third-order part, by the one at twice the step (Richardson)."""
-    with np.errstate(all="ignore"):
-        return np.asarray((8 * change - far_change) / 6)
+    return np.asarray((8 * change - far_change) / 6)
 
 
 def draw_direction(
@@ -302,31 +298,28 @@ def take_difference(direction: Direction) -> Differenced:
     sizes: list[Float] = []
     ratios: list[Float] = []
     for chunk in chunks(base.size):
-        with np.errstate(all="ignore"):
-            noise = 2 * OF_A_VALUE * unit * np.abs(base[chunk])
-            disagree = change[chunk] - far_change[chunk] / 2
-            size = np.abs(change[chunk])
-            is_fine = np.abs(disagree) <= DIGITS * size + 4 * noise
-            # A kink's bend grows with the step, a curve's with its square.
-            is_curve = far_bend[chunk] >= _CURVES * bend[chunk]
-            is_fine &= ((bend[chunk] <= KNOWN * size + 4 * noise) | is_curve) & np.isfinite(base[chunk])
+        noise = 2 * OF_A_VALUE * unit * np.abs(base[chunk])
+        disagree = change[chunk] - far_change[chunk] / 2
+        size = np.abs(change[chunk])
+        is_fine = np.abs(disagree) <= DIGITS * size + 4 * noise
+        # A kink's bend grows with the step, a curve's with its square.
+        is_curve = far_bend[chunk] >= _CURVES * bend[chunk]
+        is_fine &= ((bend[chunk] <= KNOWN * size + 4 * noise) | is_curve) & np.isfinite(base[chunk])
         far_change[chunk] = np.where(is_fine, disagree, 0.0)
         change[chunk] = np.where(is_fine, change[chunk], 0.0)
         bend[chunk] = is_fine
         moves = np.flatnonzero(is_fine & (size > 0))[:: max(1, base.size // _TYPICAL_ROWS)]
         sizes.append(size[moves])
-        with np.errstate(over="ignore"):
-            ratios.append(size[moves] / np.maximum(noise[moves], np.finfo(np.float64).tiny))
+        ratios.append(size[moves] / np.maximum(noise[moves], np.finfo(np.float64).tiny))
     del far_bend
     disagreement, weight = far_change, bend
     # A row that moves by less than a tenth of what is typical, relative to its rounding error, gets a lower
     # weight; otherwise its noise would drown the others. So does one that moves by far less than others.
     stillest, faintest = FLOAT64.half_the_digits * _median(sizes), KNOWN * _median(ratios)
     for chunk in chunks(base.size):
-        with np.errstate(all="ignore"):
-            least = np.maximum(stillest, faintest * 2 * OF_A_VALUE * unit * np.abs(base[chunk]))
-            scale = np.maximum(np.abs(change[chunk]), least)
-            weight[chunk] = np.where(weight[chunk] != 0, 1 / np.where(scale > 0, scale, 1.0), 0.0)
+        least = np.maximum(stillest, faintest * 2 * OF_A_VALUE * unit * np.abs(base[chunk]))
+        scale = np.maximum(np.abs(change[chunk]), least)
+        weight[chunk] = np.where(weight[chunk] != 0, 1 / np.where(scale > 0, scale, 1.0), 0.0)
     return Differenced(direction, change, disagreement, weight, is_noise)
 
 
@@ -336,9 +329,8 @@ def _take_change_and_bend(direction: Direction, factor: float) -> tuple[Float, F
     above = np.array(target.at(direction.side(factor)))
     below = np.array(target.at(direction.side(-factor)))
     for chunk in chunks(above.size):
-        with np.errstate(all="ignore"):
-            up, down = above[chunk].copy(), below[chunk].copy()
-            above[chunk], below[chunk] = up - down, np.abs(up - 2 * target.base[chunk] + down)
+        up, down = above[chunk].copy(), below[chunk].copy()
+        above[chunk], below[chunk] = up - down, np.abs(up - 2 * target.base[chunk] + down)
     return above, below
 
 
@@ -389,9 +381,8 @@ def persists(differenced: Differenced, probe: Probe) -> bool:
 
 def _error_along(direction: Direction, probe: Probe, factor: float) -> float:
     """Return the error of a probe's gradient along another direction, or at another step."""
-    with np.errstate(all="ignore"):
-        terms = probe.upstream * direction.difference(factor)
-        numeric = float(np.sum(np.where(probe.upstream != 0, terms, 0.0)))
+    terms = probe.upstream * direction.difference(factor)
+    numeric = float(np.sum(np.where(probe.upstream != 0, terms, 0.0)))
     return abs(direction.predict_change(probe.gradient, factor)[0] - numeric)
 
 
@@ -412,13 +403,12 @@ def _sum_terms(differenced: Differenced, upstream: Float) -> tuple[float, float,
     squares = np.zeros(3)
     for chunk in chunks(upstream.size):
         u = upstream[chunk]
-        with np.errstate(all="ignore"):
-            moved, unsure = u * differenced.change[chunk], u * differenced.disagreement[chunk]
-            # An upstream of 0 leaves a row out, even if the row isn't finite.
-            rounding = np.where(u != 0, u * (2 * OF_A_VALUE * target.unit) * np.abs(target.base[chunk]), 0.0)
-            total += float(moved.sum())
-            disagreement += float(unsure.sum())
-            squares += [float(np.square(each).sum()) for each in (moved, rounding, unsure)]
+        moved, unsure = u * differenced.change[chunk], u * differenced.disagreement[chunk]
+        # An upstream of 0 leaves a row out, even if the row isn't finite.
+        rounding = np.where(u != 0, u * (2 * OF_A_VALUE * target.unit) * np.abs(target.base[chunk]), 0.0)
+        total += float(moved.sum())
+        disagreement += float(unsure.sum())
+        squares += [float(np.square(each).sum()) for each in (moved, rounding, unsure)]
     size, noise, unsure_size = np.sqrt(squares)
     return total, float(size), float(noise), disagreement, float(unsure_size)
 
@@ -442,8 +432,7 @@ class Unseen:
 
         If none of N was missed, three in N is the upper limit at 95 % (the rule of three).
         """
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray((self.hidden + (3 if self.is_sample else 0)) / self.seen).clip(max=1.0)
+        return np.asarray((self.hidden + (3 if self.is_sample else 0)) / self.seen).clip(max=1.0)
 
 
 def count_unseen(
@@ -494,10 +483,9 @@ def _count_below(direction: Direction, upstream: Float, rows: npt.NDArray[np.int
     hidden, seen = (np.zeros(len(target.spans), np.int64) for _ in range(2))
     for span_index, (start, span) in enumerate(zip(target.starts, target.spans, strict=False)):
         for _, chunk in target.split_by_span(slice(start, start + span.size)):
-            with np.errstate(all="ignore"):
-                effect = np.abs(gradient[chunk] * (2 * direction.steps[chunk]))
-                seen[span_index] += np.count_nonzero(effect > faint)
-                hidden[span_index] += np.count_nonzero((effect > faint) & ~(effect > level))
+            effect = np.abs(gradient[chunk] * (2 * direction.steps[chunk]))
+            seen[span_index] += np.count_nonzero(effect > faint)
+            hidden[span_index] += np.count_nonzero((effect > faint) & ~(effect > level))
     return Unseen(hidden, seen)
 
 
@@ -519,8 +507,7 @@ def show_elements(direction: Direction, probe: Probe, size: float) -> tuple[Mask
         alone[row] = probe.upstream[row]
         gradient, faint = direction.target.pull(alone), _faintest(direction, alone)
         for chunk in chunks(gradient.size):
-            with np.errstate(all="ignore"):
-                effect = np.abs(gradient[chunk] * (2 * direction.steps[chunk]))
+            effect = np.abs(gradient[chunk] * (2 * direction.steps[chunk]))
             shown[row, chunk], counted[row, chunk] = effect > level, effect > faint
     return shown, counted
 
@@ -539,8 +526,7 @@ def _faintest(direction: Direction, upstream: Float) -> float:
     See numerics/precision.py.
     """
     target = direction.target
-    with np.errstate(all="ignore"):
-        values = float(np.sum(np.abs(upstream * target.base)))
+    values = float(np.sum(np.abs(upstream * target.base)))
     return ROUNDINGS_OF_A_RUN * target.unit * values * 2 * direction.share
 
 
@@ -584,17 +570,15 @@ def bisect_output(differenced: Differenced, probe: Probe, column: int) -> int:
     """Follow an alarm in one input to one output."""
     there = slice(column, column + 1)
     single, factor = differenced.direction.restrict_to([there]), _shorten_step(probe)
-    with np.errstate(all="ignore"):
-        change = single.difference(factor)
-        change[differenced.is_unusable] = 0.0
+    change = single.difference(factor)
+    change[differenced.is_unusable] = 0.0
     moved = float((single.side(factor, there) - single.side(-factor, there))[0])
 
     def error_of(rows: slice) -> float:
         upstream = np.zeros(probe.upstream.size)
         upstream[rows] = probe.upstream[rows]
-        with np.errstate(all="ignore"):
-            numeric = float(np.sum(upstream[rows] * change[rows]))
-            return abs(float(single.target.pull(upstream)[column]) * moved - numeric)
+        numeric = float(np.sum(upstream[rows] * change[rows]))
+        return abs(float(single.target.pull(upstream)[column]) * moved - numeric)
 
     return follow(probe.upstream.size, error_of)
 

@@ -90,8 +90,7 @@ class Room(PerElement):
         """Measure the room from a point to the bounds; outside of them there is none."""
         lowest = np.broadcast_to(np.asarray(-np.inf if low is None else low, dtype=np.float64), point.shape)
         highest = np.broadcast_to(np.asarray(np.inf if high is None else high, dtype=np.float64), point.shape)
-        with np.errstate(invalid="ignore"):  # an infinite coordinate has no room
-            below, above = point - lowest, highest - point
+        below, above = point - lowest, highest - point
         return Room(np.fmax(below, 0.0), np.fmax(above, 0.0))
 
     def fit(self, step_scale: Float) -> Float:
@@ -131,9 +130,8 @@ def step_to_both_sides(point: Float, step: Float, domain: Room, precision: Preci
     x = point[:, None]
 
     def side(sign: float, room: Float) -> tuple[Float, Float]:
-        with np.errstate(over="ignore", invalid="ignore"):
-            there = precision.round(x + sign * step)
-            distance = np.abs(there - x)
+        there = precision.round(x + sign * step)
+        distance = np.abs(there - x)
         is_possible = (distance > 0) & np.isfinite(there) & (distance <= room[:, None])
         return np.where(is_possible, there, x), np.where(is_possible, distance, 0.0)
 

@@ -189,8 +189,7 @@ class Sampler:
 
     def _call(self, count: int, evaluate: Callable[[], Float]) -> Float:
         self.evaluations += count
-        with np.errstate(all="ignore"):
-            values = np.asarray(evaluate(), dtype=np.float64)
+        values = np.asarray(evaluate(), dtype=np.float64)
         if values.ndim != 2 or values.shape[0] != count:  # noqa: PLR2004 (points, rows)
             raise ValueError(
                 f"evaluate: expected shape ({count}, rows) for {count} points, got {values.shape}"
@@ -258,8 +257,7 @@ class Sampler:
         mover = np.full(int(slot.max()) + 1, -1)
         mover[slot[is_alone]] = movers[is_alone]
         alone = np.where(moves.slots >= 0, mover[np.maximum(moves.slots, 0)], -1)  # -1: none, or several
-        with np.errstate(invalid="ignore"):  # what isn't used may not be finite
-            moved = np.where(alone >= 0, moves.targets[moves.rows, alone] - self.point[alone], 0.0)
+        moved = np.where(alone >= 0, moves.targets[moves.rows, alone] - self.point[alone], 0.0)
         side, size = (moved > 0).astype(int), np.abs(moved)
         kept = size < self._refused[side, alone]  # where none moves alone, 0 < infinity
         if kept.all():

@@ -512,8 +512,7 @@ class WalkedProbe:
             if np.iscomplexobj(direction):
                 continue
             point = self.walk.source.at.point[input_index]
-            with np.errstate(divide="ignore", invalid="ignore"):
-                ends = [(bound - point) / direction for bound in bounds]
+            ends = [(bound - point) / direction for bound in bounds]
             for end in ends:
                 finite_ends = end[np.isfinite(end)]
                 high = min([high, *finite_ends[finite_ends >= 0].tolist()])
@@ -556,8 +555,7 @@ class WalkedProbe:
             change = np.abs(ahead[id(tensor)] - behind[id(tensor)])
             return float(np.sum(np.abs(flow) * change)) if flow.shape == change.shape else 0.0
 
-        with np.errstate(invalid="ignore", over="ignore"):
-            sizes = [sum(size(*term) for term in row) / (2 * step) for row in self.rows[1:]]
+        sizes = [sum(size(*term) for term in row) / (2 * step) for row in self.rows[1:]]
         return np.add(sizes[::2], sizes[1::2])
 
     def _at(self, step: float) -> dict[int, Array] | None:
@@ -581,8 +579,7 @@ def _draw_both_signs(generator: np.random.Generator, shape: tuple[int, ...], *, 
 
 def _inner(flow: Array, value: Array) -> float:
     """Return Re<flow, value>, with TensorFlow's convention for complex gradients."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        return float(np.real(np.vdot(flow, value))) if flow.shape == value.shape else float("nan")
+    return float(np.real(np.vdot(flow, value))) if flow.shape == value.shape else float("nan")
 
 
 def is_numeric(tensor: Any) -> bool:

@@ -31,8 +31,7 @@ def narrow(value: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
     target = tf.as_dtype(dtype)
     if target == tf.string:
         return value.astype(object)
-    with np.errstate(over="ignore", invalid="ignore"):
-        return value.astype(target.as_numpy_dtype, copy=False)
+    return value.astype(target.as_numpy_dtype, copy=False)
 
 
 def constant(value: np.ndarray[Any, Any], dtype: Any) -> Any:

@@ -53,10 +53,13 @@ def seed_globals(seed: int) -> Iterator[None]:
 def import_module(name: str) -> ModuleType:
     """Import a module. Switches of TensorFlow's that it turns are for its own functions.
 
+    What it tells `np.seterr` is for its import: a check computes with what isn't finite.
+
     Raises:
         Exception: whatever the module raises when it is imported.
     """
-    hooks.behaviour().import_module(name)
+    with np.errstate():
+        hooks.behaviour().import_module(name)
     return sys.modules[name]
 
 

@@ -277,6 +277,13 @@ def test_one_infinite_element_leaves_the_other_arguments_to_be_checked():
     assert check_function(softplus, np.array([1.0, np.inf])).cases[0].error.kind == "values"
 
 
+def test_what_numpy_raises_elsewhere_it_does_not_raise_in_a_check():
+    with np.errstate(all="raise"):
+        assert check_function(lambda x: tf.tanh(tf.nn.relu(x) * 2 + x), np.linspace(-1, 2, 4))
+        assert not check_function(wrong, X)
+        assert np.geterr()["under"] == "raise"
+
+
 def test_both_jacobians_are_arrays_of_the_report():
     report = check_function(lambda a, b: a[:, None] * b, np.ones(2), np.array([[3.0, 4.0, 5.0]]))
     by_a, by_b = report.cases[0].pairs

@@ -322,8 +322,7 @@ class OutputVjp:
         declared, formula = self.formula.declared.get(key), self.formula.matrices.get(key)
         if declared is None or formula is None or declared.values.shape != formula.values.shape:
             return self.precision.is_half
-        with np.errstate(invalid="ignore"):
-            error = largest_finite(declared.values - formula.values)
+        error = largest_finite(declared.values - formula.values)
         return error > max(2.0**-12, 4 * self.precision.unit_roundoff) * largest_finite(formula.values)
 
     @property

@@ -120,8 +120,7 @@ def _are_close(dtype: str, first: Any, second: Any, largest: float) -> bool:  # 
     # Where a value cancels to zero, the loss is relative to the terms that cancel: the inputs, or ones.
     floor = ROUNDINGS_OF_A_RUN * precision.unit_roundoff * largest
     allowed = precision.agreement * _largest(first) + floor
-    with np.errstate(invalid="ignore"):
-        close = np.abs(first[finite] - second[finite]) <= allowed
+    close = np.abs(first[finite] - second[finite]) <= allowed
     return bool(np.array_equal(finite, np.isfinite(second)) and close.all())
 
 
@@ -141,9 +140,8 @@ def check_rerun(view: OpenedView) -> list[CheckResult]:
         if not info.is_differentiable:
             changed = np.asarray(first != second)
         else:
-            with np.errstate(invalid="ignore", over="ignore"):
-                unit = working_precision(op, info.dtype).unit_roundoff
-                changed = ~agree(first, second, ROUNDINGS_OF_A_RUN * unit * largest_finite(first))
+            unit = working_precision(op, info.dtype).unit_roundoff
+            changed = ~agree(first, second, ROUNDINGS_OF_A_RUN * unit * largest_finite(first))
         if changed.any():
             where = place_of_largest(changed)
             return _undecided(

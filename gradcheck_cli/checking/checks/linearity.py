@@ -89,21 +89,19 @@ class RowsBounds:
     @cached_property
     def size(self) -> Float:
         """The sum of the rows' magnitudes."""
-        with np.errstate(invalid="ignore", over="ignore"):
-            return np.asarray(self.matrix.magnitudes.pull(np.abs(self.upstream))[0])
+        return np.asarray(self.matrix.magnitudes.pull(np.abs(self.upstream))[0])
 
     @cached_property
     def rounding(self) -> tuple[Float, npt.NDArray[np.bool_]]:
         """How much rounding may change the sum, and where it cancels, so that measured rounding counts."""
         pulled, matrix = self.pulled, self.matrix
-        with np.errstate(invalid="ignore", over="ignore"):
-            rounding = rounding_slack(pulled.op, (pulled.output, self.input_index), self.upstream, matrix)[0]
-            # In half precision, a sum of terms that don't cancel. (Of 1,000 ones, bfloat16 stops at 256.)
-            adds_up = (self.total != 0) & (np.abs(self.total) >= (1 - KNOWN) * self.size)
-            # One term, or a few, may themselves be remainders.
-            terms = matrix.magnitudes.pull(np.ones(self.upstream.shape))[0]
-            adds_up &= (terms >= MANY * largest_finite(matrix.values)) & pulled.precision.is_half
-            return np.where(adds_up, np.minimum(rounding, _MOST_ROUNDED * self.size), rounding), ~adds_up
+        rounding = rounding_slack(pulled.op, (pulled.output, self.input_index), self.upstream, matrix)[0]
+        # In half precision, a sum of terms that don't cancel. (Of 1,000 ones, bfloat16 stops at 256.)
+        adds_up = (self.total != 0) & (np.abs(self.total) >= (1 - KNOWN) * self.size)
+        # One term, or a few, may themselves be remainders.
+        terms = matrix.magnitudes.pull(np.ones(self.upstream.shape))[0]
+        adds_up &= (terms >= MANY * largest_finite(matrix.values)) & pulled.precision.is_half
+        return np.where(adds_up, np.minimum(rounding, _MOST_ROUNDED * self.size), rounding), ~adds_up
 
 
 @dataclass(frozen=True)
@@ -132,8 +130,7 @@ def find_fault(
     """
     matrix, first = pulled.matrices.get(input_index), pulled.first[input_index]
     if matrix is not None:
-        with np.errstate(invalid="ignore", over="ignore"):
-            from_rows = matrix.pull(flow.upstream[None])[0]
+        from_rows = matrix.pull(flow.upstream[None])[0]
         bounds = RowsBounds(pulled, input_index, matrix, flow.upstream[None], from_rows)
         fault = compare(pulled, input_index, gradient, Sum([(1.0, from_rows)], bounds), flow)
         if fault is not None:
@@ -296,26 +293,25 @@ def compare(
         slack += KNOWN * largest
     rtol = _allowed_share(pulled, is_multiple=is_multiple)
     for chunk in chunks(gradient.size):
-        with np.errstate(invalid="ignore", over="ignore"):
-            total = np.asarray(sum(factor * term[chunk] for factor, term in terms))
-            error = np.abs(gradient[chunk] - total)
-            # The terms' magnitudes add up to no less than the sum.
-            if (error <= rtol * np.abs(total)).all():
-                continue
-            size = sum(abs(factor) * np.abs(term[chunk]) for factor, term in terms)
-            allowed = rtol * (size if bounds is None else bounds.size[chunk]) + slack
-            right = (error <= allowed) | ~np.isfinite(total)
-            if flow.size > 1 or largest > precision.largest / 2**10:
-                right |= ~np.isfinite(gradient[chunk])
-            # Twice, for upstreams whose sums cancel less than those of random ones.
-            share = np.asarray(2 * BOUND_PER_SIGMA * (expected.weight * flow.size / pulled.shift))
-            if not right.all() and bounds is not None:
-                rounding, cancels = bounds.rounding
-                allowed, share = allowed + rounding[chunk], share * cancels[chunk]
-                right |= error <= allowed
-            if not right.all():
-                measured = _measure_rounding([pulled, *expected.others], input_index)
-                mark_explained(right, error, allowed, (share * lost[chunk] for lost in measured))
+        total = np.asarray(sum(factor * term[chunk] for factor, term in terms))
+        error = np.abs(gradient[chunk] - total)
+        # The terms' magnitudes add up to no less than the sum.
+        if (error <= rtol * np.abs(total)).all():
+            continue
+        size = sum(abs(factor) * np.abs(term[chunk]) for factor, term in terms)
+        allowed = rtol * (size if bounds is None else bounds.size[chunk]) + slack
+        right = (error <= allowed) | ~np.isfinite(total)
+        if flow.size > 1 or largest > precision.largest / 2**10:
+            right |= ~np.isfinite(gradient[chunk])
+        # Twice, for upstreams whose sums cancel less than those of random ones.
+        share = np.asarray(2 * BOUND_PER_SIGMA * (expected.weight * flow.size / pulled.shift))
+        if not right.all() and bounds is not None:
+            rounding, cancels = bounds.rounding
+            allowed, share = allowed + rounding[chunk], share * cancels[chunk]
+            right |= error <= allowed
+        if not right.all():
+            measured = _measure_rounding([pulled, *expected.others], input_index)
+            mark_explained(right, error, allowed, (share * lost[chunk] for lost in measured))
         if not right.all():
             where = int(np.argmin(right))
             return Deviation(chunk.start + where, float(gradient[chunk][where]), float(total[where]))
@@ -364,8 +360,7 @@ def find_change(pulled: OutputVjp, input_index: int, repeated: Float) -> Deviati
     if np.array_equal(first, repeated, equal_nan=True):  # what rounding may change takes longer to find
         return None
     if matrix is not None:
-        with np.errstate(invalid="ignore", over="ignore"):
-            slack = rounding_slack(pulled.op, (pulled.output, input_index), pulled.base[None], matrix)[0]
+        slack = rounding_slack(pulled.op, (pulled.output, input_index), pulled.base[None], matrix)[0]
     else:
         slack = np.broadcast_to(
             min(ROUNDINGS_OF_A_RUN * pulled.precision.unit_roundoff, 0.25) * largest_finite(first)
@@ -404,11 +399,10 @@ def find_difference(
     for chunk in chunks(first.size):
         right = agree(first[chunk], second[chunk], allowed)
         if not right.all() and not vjp.precision.is_half:
-            with np.errstate(invalid="ignore"):
-                difference = np.abs(first[chunk] - second[chunk])
-                # Twice, as in `compare`.
-                runs = (2 * BOUND_PER_SIGMA * lost[chunk] for lost in vjp.measure_rounding(input_index))
-                mark_explained(right, difference, allowed, runs)
+            difference = np.abs(first[chunk] - second[chunk])
+            # Twice, as in `compare`.
+            runs = (2 * BOUND_PER_SIGMA * lost[chunk] for lost in vjp.measure_rounding(input_index))
+            mark_explained(right, difference, allowed, runs)
         if not right.all():
             where = chunk.start + int(np.argmin(right))
             return where, float(first[where]), float(second[where])

@@ -161,16 +161,14 @@ def _find_lossy(pair: Pair, declared: Float, formula: PairSample) -> np.ndarray:
     rule = rule_for(pair.declared_precision, FLOAT64)
     problem = pair.problem(pair.operations.declared, tolerance=rule)
     allowed = problem.allowed_between(formula.analytic, formula.analytic, formula.columns)
-    with np.errstate(invalid="ignore"):
-        right = np.abs(declared - formula.analytic) <= allowed
+    right = np.abs(declared - formula.analytic) <= allowed
     decided = (formula.verdict == Verdict.PASS) & np.isfinite(formula.analytic)
     return np.asarray(decided & ~right)
 
 
 def _find_far(first: Float, second: Float, where: np.ndarray) -> np.ndarray:
     """Return where, among some elements, two values are so far apart that it must be a fault."""
-    with np.errstate(invalid="ignore"):
-        near = np.abs(first - second) <= GROSS * np.maximum(np.abs(first), np.abs(second))
+    near = np.abs(first - second) <= GROSS * np.maximum(np.abs(first), np.abs(second))
     return np.asarray(where & ~near)
 
 
@@ -188,8 +186,7 @@ def _is_of_neighbours(pair: Pair, declared: Float, formula: PairSample, gross: n
     moved = largest.get(pair.input_index)
     if moved is None:
         return False
-    with np.errstate(invalid="ignore"):
-        error = np.where(gross, np.abs(declared - formula.analytic), 0.0)[rows]
+    error = np.where(gross, np.abs(declared - formula.analytic), 0.0)[rows]
     return bool((error <= BOUND_PER_SIGMA * np.take_along_axis(moved, at_columns[rows], axis=1)).all())
 
 
@@ -215,8 +212,7 @@ def _movements(
 
 
 def _word_warning(pair: Pair, declared: Float, formula: PairSample, beyond: np.ndarray) -> str:
-    with np.errstate(invalid="ignore"):
-        error = np.where(beyond, np.abs(declared - formula.analytic), -1.0)
+    error = np.where(beyond, np.abs(declared - formula.analytic), -1.0)
     error = np.where(np.isnan(error), np.inf, error)
     row, column = place_of_largest(error)
     return (
@@ -271,17 +267,15 @@ class _RandomPull:
         # What rounding of the value leaves is no slope: a key's bias in attention has none.
         value = packed_magnitude(formula.base_values[pair.output_index], formula.outputs[pair.output_index])
         scale_of_input = typical_size(packed_point(formula, pair.input_index), None)
-        with np.errstate(invalid="ignore", over="ignore"):
-            left = np.nan_to_num(rule.value_term * float(np.abs(self.upstream) @ value) / scale_of_input)
+        left = np.nan_to_num(rule.value_term * float(np.abs(self.upstream) @ value) / scale_of_input)
         lossy, worst, excess, largest = 0, -1, 0.0, 0.0
         for chunk in chunks(expected.size):
             # Where all of a gradient is exactly zero, any error is infinitely many times it.
-            with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-                exact = expected[chunk]
-                error, scale = np.abs(declared[chunk] - exact), np.abs(exact)
-                wrong = ~(error <= rule.rtol * scale + rule.ratol * typical + left) & np.isfinite(exact)
-                share = np.where(wrong, np.nan_to_num(error / np.maximum(scale, typical), nan=np.inf), 0.0)
-                largest = max(largest, float(np.max(np.where(wrong, np.nan_to_num(error, nan=np.inf), 0.0))))
+            exact = expected[chunk]
+            error, scale = np.abs(declared[chunk] - exact), np.abs(exact)
+            wrong = ~(error <= rule.rtol * scale + rule.ratol * typical + left) & np.isfinite(exact)
+            share = np.where(wrong, np.nan_to_num(error / np.maximum(scale, typical), nan=np.inf), 0.0)
+            largest = max(largest, float(np.max(np.where(wrong, np.nan_to_num(error, nan=np.inf), 0.0))))
             lossy += int(np.count_nonzero(wrong))
             worst_here = int(np.argmax(share))
             if share[worst_here] > excess:

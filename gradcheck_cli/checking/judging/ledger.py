@@ -204,8 +204,7 @@ def _is_near(pair: Pair, sample: PairSample) -> npt.NDArray[np.bool_]:
     wider = replace(table, ratol=max(table.ratol, OF_SOME_OPERATIONS * declared))
     problem = pair.problem(pair.operations.formula, tolerance=wider)
     allowed = problem.allowed_between(sample.numeric, sample.analytic, sample.columns)
-    with np.errstate(invalid="ignore"):
-        small = np.abs(sample.analytic - sample.numeric) <= allowed
+    small = np.abs(sample.analytic - sample.numeric) <= allowed
     return np.asarray((sample.verdict == Verdict.MISMATCH) & small)
 
 
@@ -235,9 +234,8 @@ def pass_approximations(pair: Pair, sample: PairSample) -> PairSample:
     if not pair.may_be_rounded or not sample.is_wrong or pair.tolerance.is_rtol_fixed:
         return sample
     wrong = np.isin(sample.verdict, (Verdict.MISMATCH, Verdict.INCONCLUSIVE))
-    with np.errstate(invalid="ignore"):
-        error = np.abs(sample.analytic - sample.numeric) + sample.uncertainty
-        approximate = wrong & (error <= approximation_rtol(pair.formula_precision) * sample.larger)
+    error = np.abs(sample.analytic - sample.numeric) + sample.uncertainty
+    approximate = wrong & (error <= approximation_rtol(pair.formula_precision) * sample.larger)
     allowed = np.maximum(sample.allowed, error)
     return sample.settle(approximate, Verdict.PASS, Rule.APPROXIMATION, allowed=allowed)
 
@@ -258,8 +256,7 @@ def warn_of_precision(pair: Pair, sample: PairSample) -> list[str]:
     approximate = sample.decided_by == Rule.APPROXIMATION
     if not approximate.any():
         return losses
-    with np.errstate(invalid="ignore", divide="ignore"):
-        share = (np.abs(sample.analytic - sample.numeric) + sample.uncertainty) / sample.larger
+    share = (np.abs(sample.analytic - sample.numeric) + sample.uncertainty) / sample.larger
     at = np.where(approximate, share, -1.0)
     row, column = place_of_largest(at)
     warning = (

@@ -209,8 +209,7 @@ def _evidence(pair: Pair, sample: PairSample) -> str:
 
 
 def _describe_worst(sample: PairSample, output_info: TensorInfo, input_info: TensorInfo) -> str:
-    with np.errstate(invalid="ignore"):
-        error = np.abs(sample.analytic - sample.numeric)
+    error = np.abs(sample.analytic - sample.numeric)
     error = np.where(sample.verdict == Verdict.MISMATCH, np.nan_to_num(error, nan=np.inf), -1.0)
     row, column = place_of_largest(error)
     at_row, at_column = sample.place(row, column)

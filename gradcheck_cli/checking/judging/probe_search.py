@@ -553,8 +553,7 @@ def judge_element(group: Group, position: tuple[int, int], budget: Budget, least
     (row, column), pair = position, group.first
     target = group.target()
     gradient = target.row(row)
-    with np.errstate(invalid="ignore"):
-        effect = np.nan_to_num(np.abs(gradient) * np.abs(target.point))
+    effect = np.nan_to_num(np.abs(gradient) * np.abs(target.point))
     # Beside it, the largest elements of its row, which set the scale of its tolerance: a few in all.
     effect[column] = np.inf
     few = min(FEW, effect.size)

@@ -192,8 +192,7 @@ def _mark_undecided(sample: PairSample, message: str) -> PairSample:
 def _largest_error(sample: PairSample) -> float:
     """Return the largest difference of gradient and derivative among mismatches, relative to the larger."""
     wrong = sample.verdict == Verdict.MISMATCH
-    with np.errstate(invalid="ignore", divide="ignore"):
-        share = (np.abs(sample.analytic - sample.numeric) / sample.larger)[wrong]
+    share = (np.abs(sample.analytic - sample.numeric) / sample.larger)[wrong]
     return float(np.max(np.nan_to_num(share, nan=1.0, posinf=1.0), initial=0.0))
 
 
@@ -226,12 +225,11 @@ def _compare(pair: Pair, sample: PairSample, stops: Mapping[str, str]) -> _Chang
     # Four roundings are seen between a graph and a batch, from sums in another order. The extrapolated slope
     # has 130/15 times a value's.
     noise = OF_MANY_OPERATIONS * working_precision(op, op.outputs[output].dtype).unit_roundoff * size
-    with np.errstate(invalid="ignore"):
-        largest = np.maximum(np.abs(free), np.abs(held))
-        change = np.abs(free - held)
-        # A smaller change can't be told from the remaining truncation error. Where a gradient is wrong
-        # without a stop and right with it, the verdicts tell.
-        counts = change > np.maximum(noise, DIGITS * largest)
+    largest = np.maximum(np.abs(free), np.abs(held))
+    change = np.abs(free - held)
+    # A smaller change can't be told from the remaining truncation error. Where a gradient is wrong
+    # without a stop and right with it, the verdicts tell.
+    counts = change > np.maximum(noise, DIGITS * largest)
     if not counts.any():
         return _Change(0.0, [])
     # A stop that causes less than that isn't named beside those that cause it.

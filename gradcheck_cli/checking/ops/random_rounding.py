@@ -59,10 +59,9 @@ _ROUGH = np.linalg.qr(np.vander(_PLACES - 4.5, _DEGREE + 1), mode="complete")[0]
 
 def _noise(values: Float) -> Float:
     """Estimate the standard deviation of the noise of values at the points, (points, ...)."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        left = np.tensordot(_ROUGH.T, values - values[0], 1)
-        noise = np.sqrt(np.einsum("i...,i...->...", left, left) / len(left))
-        return np.asarray(np.where(np.isfinite(noise), noise, 0.0))
+    left = np.tensordot(_ROUGH.T, values - values[0], 1)
+    noise = np.sqrt(np.einsum("i...,i...->...", left, left) / len(left))
+    return np.asarray(np.where(np.isfinite(noise), noise, 0.0))
 
 
 def _measure_black_box(op: Operation, output: int, upstream: Float, seed: int) -> Iterator[dict[int, Float]]:
@@ -123,8 +122,7 @@ def largest_changes(
         for index, gradient in run.items():
             first = base.get(index)
             if gradient is not None and first is not None:
-                with np.errstate(invalid="ignore", over="ignore"):
-                    change = np.abs(gradient - first)
+                change = np.abs(gradient - first)
                 moved[index] = np.fmax(moved[index], np.where(np.isfinite(change), change, 0.0))
         yield moved
 

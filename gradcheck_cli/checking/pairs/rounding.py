@@ -79,8 +79,7 @@ def _share_upstreams(sample: PairSample, rows: npt.NDArray[np.intp]) -> npt.NDAr
 
 def _allow_some(pair: Pair, sample: PairSample, is_open: npt.NDArray[np.bool_]) -> PairSample:
     wrong = sample.verdict == Verdict.MISMATCH
-    with np.errstate(invalid="ignore", over="ignore"):
-        error = np.abs(sample.analytic - sample.numeric)
+    error = np.abs(sample.analytic - sample.numeric)
     left = _left_at_zero(pair, sample)
     cap, uncertainty = np.fmax(_cap(pair, sample), left), np.where(left > 0, 0.0, sample.uncertainty)
     bound, runs = np.zeros(error.shape), 0
@@ -89,19 +88,17 @@ def _allow_some(pair: Pair, sample: PairSample, is_open: npt.NDArray[np.bool_]) 
         draws = range(runs, count)
         moved = measure_rounding(pair, sample, is_open, draws) + _measure_slopes(pair, sample, is_open, draws)
         bound, runs = np.fmax(bound, FACTOR * moved), count
-        with np.errstate(invalid="ignore"):
-            # More runs only find what two equal sources hide: no large error. One that is wrong all the same
-            # decides.
-            beyond = is_open & (error > sample.allowed + bound)
-            is_lost = beyond & wrong & (error > 2 * (sample.allowed + cap + bound) + MARGIN * uncertainty)
-            if is_lost.any() or not (beyond & (error <= sample.allowed + cap)).any():
-                break
+        # More runs only find what two equal sources hide: no large error. One that is wrong all the same
+        # decides.
+        beyond = is_open & (error > sample.allowed + bound)
+        is_lost = beyond & wrong & (error > 2 * (sample.allowed + cap + bound) + MARGIN * uncertainty)
+        if is_lost.any() or not (beyond & (error <= sample.allowed + cap)).any():
+            break
     allowed = sample.allowed + np.minimum(bound, cap)
-    with np.errstate(invalid="ignore"):
-        passes = is_open & (bound > 0) & (error <= allowed + np.minimum(uncertainty, allowed))
-        passes &= uncertainty <= 2 * allowed  # as everywhere: `second_stage.decide`
-        doubted = is_open & ~passes & (bound > 0)
-        doubted &= error <= sample.allowed + MARGIN * uncertainty + bound
+    passes = is_open & (bound > 0) & (error <= allowed + np.minimum(uncertainty, allowed))
+    passes &= uncertainty <= 2 * allowed  # as everywhere: `second_stage.decide`
+    doubted = is_open & ~passes & (bound > 0)
+    doubted &= error <= sample.allowed + MARGIN * uncertainty + bound
     # The widest of what keeps it from a verdict names the reason.
     doubted &= wrong | (bound > MARGIN * uncertainty)
     passed = sample.settle(passes, Verdict.PASS, Rule.ROUNDING, allowed=allowed, uncertainty=uncertainty)
@@ -144,12 +141,11 @@ def _cap(pair: Pair, sample: PairSample) -> Float:
     value = largest_finite(packed_magnitude(op.base_values[output], op.outputs[output]))
     point = packed_point(op, input_index)
     divisors = np.where(point == 0, np.inf, np.abs(point))[columns]
-    with np.errstate(over="ignore", invalid="ignore"):
-        slopes = np.nan_to_num(np.fmax(np.abs(sample.analytic), np.abs(sample.numeric)), posinf=0.0)
-        largest = np.max(slopes, axis=1, keepdims=True, initial=0.0)
-        typical = np.fmax(largest, value / scales(point, pair.scale).step[columns])
-        divided = np.fmin(share * value / divisors, DIGITS * np.abs(sample.numeric))
-        return np.asarray(np.fmax(share * typical, divided))
+    slopes = np.nan_to_num(np.fmax(np.abs(sample.analytic), np.abs(sample.numeric)), posinf=0.0)
+    largest = np.max(slopes, axis=1, keepdims=True, initial=0.0)
+    typical = np.fmax(largest, value / scales(point, pair.scale).step[columns])
+    divided = np.fmin(share * value / divisors, DIGITS * np.abs(sample.numeric))
+    return np.asarray(np.fmax(share * typical, divided))
 
 
 def _left_at_zero(pair: Pair, sample: PairSample) -> Float:
@@ -216,13 +212,11 @@ def _measure_slopes(
 
         def slopes(form: Operation, own: npt.NDArray[np.intp], stack: Array) -> Float:
             values = pack(form.evaluate({input_index: stack})[output], op.outputs[output])[:, rows[:, 0]]
-            with np.errstate(invalid="ignore", over="ignore"):
-                return np.asarray((values[: own.size] - values[own.size :]).T / (2 * steps[columns[:, own]]))
+            return np.asarray((values[: own.size] - values[own.size :]).T / (2 * steps[columns[:, own]]))
 
         base = slopes(op, own, stack)
         for form in forms:
-            with np.errstate(invalid="ignore"):
-                change = np.nan_to_num(np.abs(slopes(form, own, stack) - base))
+            change = np.nan_to_num(np.abs(slopes(form, own, stack) - base))
             moved[:, own] = np.fmax(moved[:, own], change)
     return np.where(where, moved, 0.0)
 

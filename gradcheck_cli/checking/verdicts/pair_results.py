@@ -273,15 +273,14 @@ def _diagnose_mismatches(
             or len({sample.size for sample in pair_samples}) > 1
             or not any(sample.is_wrong for sample in pair_samples)
         )
-        with np.errstate(all="ignore"):  # a hypothesis that overflows explains nothing
-            lines = (
-                ()
-                if is_unexplained
-                else hooks.ask(
-                    "diagnose", pair_samples, op.outputs[output], op.inputs[input_index], other_pairs, points
-                )
-                or ()
+        lines = (
+            ()
+            if is_unexplained
+            else hooks.ask(
+                "diagnose", pair_samples, op.outputs[output], op.inputs[input_index], other_pairs, points
             )
+            or ()
+        )
         diagnosed.append(result.explained(*lines) if lines else result)
     return tuple(diagnosed)
 

@@ -79,14 +79,13 @@ class _Errors:
 
 
 def _measure_errors(sample: PairSample) -> _Errors:
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        difference = np.abs(sample.analytic - sample.numeric)
-        # Equal infinities differ by nothing; NaN on either side differs by everything.
-        absolute = np.where(sample.analytic == sample.numeric, 0.0, difference)
-        absolute = np.where(np.isnan(absolute), np.inf, absolute)
-        relative = np.where(absolute == 0, 0.0, absolute / sample.larger)
-        bound = sample.allowed + sample.uncertainty
-        ratio = np.where(absolute == 0, 0.0, absolute / bound)
+    difference = np.abs(sample.analytic - sample.numeric)
+    # Equal infinities differ by nothing; NaN on either side differs by everything.
+    absolute = np.where(sample.analytic == sample.numeric, 0.0, difference)
+    absolute = np.where(np.isnan(absolute), np.inf, absolute)
+    relative = np.where(absolute == 0, 0.0, absolute / sample.larger)
+    bound = sample.allowed + sample.uncertainty
+    ratio = np.where(absolute == 0, 0.0, absolute / bound)
     # An undecided element has an infinite uncertainty; it is shown before those that passed.
     undecided = sample.verdict == Verdict.INCONCLUSIVE
     ratio = np.where(undecided, np.maximum(np.nan_to_num(ratio, nan=0.0), 1.0), ratio)
@@ -464,16 +463,15 @@ def _measure_sizes(sample: PairSample) -> list[tuple[Float, Float | float]]:
 
 
 def _measure_coverage(sample: PairSample, lost: npt.NDArray[np.bool_]) -> _Coverage:
-    with np.errstate(invalid="ignore"):
-        # Where the differences are lost in rounding, only the gradient says how large the slope is.
-        numeric, analytic = np.abs(sample.numeric), np.abs(sample.analytic)
-        slope = np.where(sample.uncertainty <= _SEEN * numeric, numeric, np.fmax(numeric, analytic))
-        slope = np.where(lost[:, np.newaxis], 0.0, np.nan_to_num(slope, posinf=0.0))
-        # The relative tolerance grows with a gradient of twice the slope; the uncertainty is allowed as well.
-        bound = sample.allowed + np.minimum(sample.uncertainty, sample.allowed)
-        bound += sample.smallness.rtol * slope
-        # The slopes on both sides of a kink differ by more than what is allowed, or it isn't called a kink.
-        tested = (slope > bound) | (sample.verdict == Verdict.KINK)
+    # Where the differences are lost in rounding, only the gradient says how large the slope is.
+    numeric, analytic = np.abs(sample.numeric), np.abs(sample.analytic)
+    slope = np.where(sample.uncertainty <= _SEEN * numeric, numeric, np.fmax(numeric, analytic))
+    slope = np.where(lost[:, np.newaxis], 0.0, np.nan_to_num(slope, posinf=0.0))
+    # The relative tolerance grows with a gradient of twice the slope; the uncertainty is allowed as well.
+    bound = sample.allowed + np.minimum(sample.uncertainty, sample.allowed)
+    bound += sample.smallness.rtol * slope
+    # The slopes on both sides of a kink differ by more than what is allowed, or it isn't called a kink.
+    tested = (slope > bound) | (sample.verdict == Verdict.KINK)
     columns, (_, where) = sample.size[1], sample.each_place()
     by_column, column_is_tested = np.zeros(columns), np.zeros(columns, dtype=bool)
     np.maximum.at(by_column, where.ravel(), slope.ravel())  # of flat arrays it is 20 times as fast

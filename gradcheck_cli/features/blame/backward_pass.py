@@ -78,8 +78,7 @@ def summarise_tensor(value: Array | None) -> TensorSummary | None:
     array = np.asarray(value)
     size = np.abs(array) if np.iscomplexobj(array) else array
     numbers = size[~np.isnan(size)]
-    with np.errstate(over="ignore", invalid="ignore"):
-        norm = float(np.linalg.norm(array.ravel()))
+    norm = float(np.linalg.norm(array.ravel()))
     return TensorSummary(
         shape=array.shape,
         values=array.tolist() if array.size <= SMALL else None,
@@ -130,5 +129,4 @@ def _local_derivative(op_pass: OpPass, gradient: Array | None) -> object:
     # An op may conjugate a complex upstream, so no quotient gives the derivative.
     if np.iscomplexobj(upstream) or np.iscomplexobj(gradient):
         return None
-    with np.errstate(over="ignore", invalid="ignore"):
-        return (gradient / upstream.ravel()[0]).tolist()
+    return (gradient / upstream.ravel()[0]).tolist()

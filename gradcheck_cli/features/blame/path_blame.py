@@ -282,8 +282,7 @@ def _evaluate_probe(
     base, *beside = probe.contributions(np.array([0.0, step, -step]))
     # A row is what an op moves less what its gradient claims, and a slope of the claim's size: relative to
     # that the two may differ.
-    with np.errstate(invalid="ignore", over="ignore"):
-        claimed = np.nan_to_num((beside[0] - beside[1])[2::2] / (2 * step), posinf=0.0, neginf=0.0)
+    claimed = np.nan_to_num((beside[0] - beside[1])[2::2] / (2 * step), posinf=0.0, neginf=0.0)
 
     def rows(points: Float) -> Float:
         values = probe.contributions(points[:, 0])

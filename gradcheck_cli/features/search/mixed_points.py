@@ -374,12 +374,11 @@ class MixedPoints:
         # Half of the points have a second pattern: a large value beside a tiny one.
         first = np.arange(len(rows)) % len(_FIRST)
         second = generator.integers(2 * len(_SECOND), size=len(rows))
-        with np.errstate(over="ignore", invalid="ignore"):  # clipped below
-            for patterns, turns in ((_FIRST, first), (_SECOND, second)):
-                for pattern in dict.fromkeys(patterns):
-                    own = np.isin(turns, [turn for turn, other in enumerate(patterns) if other is pattern])
-                    if own.any():
-                        rows[own] = pattern(context, rows[own])
+        for patterns, turns in ((_FIRST, first), (_SECOND, second)):
+            for pattern in dict.fromkeys(patterns):
+                own = np.isin(turns, [turn for turn, other in enumerate(patterns) if other is pattern])
+                if own.any():
+                    rows[own] = pattern(context, rows[own])
         return self.free.unpack(self.free.draw_in(vectors), {})
 
 

@@ -133,29 +133,28 @@ def find_departure(
     edge = np.full(slope.shape, Edge.NONE, dtype=np.int8)
     low, high = np.zeros(slope.shape), np.zeros(slope.shape)
     is_open = np.isfinite(uncertainty)
-    with np.errstate(all="ignore"):
-        blur = uncertainty + at.noise * np.maximum(noise / at.error, 1.0)
-        away = np.abs(at.slope - slope)
-        # Halved, as if one side alone moved: then they are as noisy as the central ones.
-        away = np.where(by_sides, 0.5 * np.fmax(np.abs(at.up), np.abs(at.down)), away)
-        for k in range(1, at.slope.shape[0]):
-            # A one-sided slope errs by h where both sides err by h^2: compare like with like.
-            is_usable = at.is_usable[k] & at.is_usable[k - 1] & (at.is_central[k] == at.is_central[k - 1])
-            leaves = is_open & is_usable & (away[k] > 2 * blur[k])
-            scale = np.maximum(np.maximum(away[k - 1], blur[k - 1]), blur[k])
-            is_abrupt = away[k] > ABRUPT * scale
-            is_later = (edge == Edge.GRADUAL) & is_usable & is_abrupt
-            edge = np.where(is_later, Edge.LATER, edge)
-            # Only a further step shows whether what leaves by less grows as smooth functions do.
-            otherwise = Edge.NONE
-            if k + 1 < away.shape[0]:
-                is_abrupt |= at.is_usable[k + 1] & ~(away[k + 1] >= GROWTH * away[k])
-                otherwise = Edge.GRADUAL
-            edge = np.where(leaves, np.where(is_abrupt, Edge.ABRUPT, otherwise), edge)
-            is_here = leaves | is_later
-            low, high = np.where(is_here, series.step[k - 1], low), np.where(is_here, series.step[k], high)
-            is_open = is_open & ~leaves
-        low = np.where(away[0] > 2 * blur[0], 0.0, low)  # one side left it already
+    blur = uncertainty + at.noise * np.maximum(noise / at.error, 1.0)
+    away = np.abs(at.slope - slope)
+    # Halved, as if one side alone moved: then they are as noisy as the central ones.
+    away = np.where(by_sides, 0.5 * np.fmax(np.abs(at.up), np.abs(at.down)), away)
+    for k in range(1, at.slope.shape[0]):
+        # A one-sided slope errs by h where both sides err by h^2: compare like with like.
+        is_usable = at.is_usable[k] & at.is_usable[k - 1] & (at.is_central[k] == at.is_central[k - 1])
+        leaves = is_open & is_usable & (away[k] > 2 * blur[k])
+        scale = np.maximum(np.maximum(away[k - 1], blur[k - 1]), blur[k])
+        is_abrupt = away[k] > ABRUPT * scale
+        is_later = (edge == Edge.GRADUAL) & is_usable & is_abrupt
+        edge = np.where(is_later, Edge.LATER, edge)
+        # Only a further step shows whether what leaves by less grows as smooth functions do.
+        otherwise = Edge.NONE
+        if k + 1 < away.shape[0]:
+            is_abrupt |= at.is_usable[k + 1] & ~(away[k + 1] >= GROWTH * away[k])
+            otherwise = Edge.GRADUAL
+        edge = np.where(leaves, np.where(is_abrupt, Edge.ABRUPT, otherwise), edge)
+        is_here = leaves | is_later
+        low, high = np.where(is_here, series.step[k - 1], low), np.where(is_here, series.step[k], high)
+        is_open = is_open & ~leaves
+    low = np.where(away[0] > 2 * blur[0], 0.0, low)  # one side left it already
     return Departure(edge.astype(np.int8), low, high)
 
 
@@ -203,38 +202,36 @@ def find_stairs(problem: Problem, elements: Elements, tread: Tread, beyond: floa
         for side, (sign, there, values) in enumerate(zip((1.0, -1.0), grids, on_sides, strict=True)):
             step = np.abs(there - x[:, None])[group].T
             base = batch.base[row]
-            with np.errstate(all="ignore"):
-                rest = values - base - sign * slope[which] * step
-                size = np.where(np.isfinite(values), np.abs(values), 0.0).max(axis=0)
-                size = np.fmax(size, tread.size[which])
-                rise = np.abs(np.diff(rest, axis=0))
-                change = _unusual_increments(rest, tread.is_bent[which])
-                moved = np.abs(change)
-                height = moved.max(axis=0)
-                # A flat part is a tread itself: the root of what cancels has few others that are as wide.
-                has_treads = _has_treads(moved, height) | (slope[which] == 0)
-                is_stair = (height > 8 * noise[which] * size) & has_treads
-                is_stair &= np.isfinite(height)
-                is_stair[is_stair] = _are_jumps(
-                    sampler,
-                    elements[which[is_stair]],
-                    there[group[is_stair]],
-                    (moved[:, is_stair], rise[:, is_stair]),
-                    slope[which[is_stair]],
-                )
-                is_stair |= ~np.isfinite(height)
-                riser = np.where(is_stair & (moved >= RISER * height), change, 0.0)
-                climbed = np.cumsum(riser, axis=0)
-                climbs[side] = climbs[side].put(which, _Climb.of(sign * riser, change, step))
-                width = np.maximum(step[0], step[1] - step[0])
-                hidden_here = np.where(is_stair, HIDDEN * height / width, 0.0)
+            rest = values - base - sign * slope[which] * step
+            size = np.where(np.isfinite(values), np.abs(values), 0.0).max(axis=0)
+            size = np.fmax(size, tread.size[which])
+            rise = np.abs(np.diff(rest, axis=0))
+            change = _unusual_increments(rest, tread.is_bent[which])
+            moved = np.abs(change)
+            height = moved.max(axis=0)
+            # A flat part is a tread itself: the root of what cancels has few others that are as wide.
+            has_treads = _has_treads(moved, height) | (slope[which] == 0)
+            is_stair = (height > 8 * noise[which] * size) & has_treads
+            is_stair &= np.isfinite(height)
+            is_stair[is_stair] = _are_jumps(
+                sampler,
+                elements[which[is_stair]],
+                there[group[is_stair]],
+                (moved[:, is_stair], rise[:, is_stair]),
+                slope[which[is_stair]],
+            )
+            is_stair |= ~np.isfinite(height)
+            riser = np.where(is_stair & (moved >= RISER * height), change, 0.0)
+            climbed = np.cumsum(riser, axis=0)
+            climbs[side] = climbs[side].put(which, _Climb.of(sign * riser, change, step))
+            width = np.maximum(step[0], step[1] - step[0])
+            hidden_here = np.where(is_stair, HIDDEN * height / width, 0.0)
             hidden[which] = np.fmax(hidden[which], np.where(np.isfinite(hidden_here), hidden_here, np.inf))
             tall = np.where(is_stair & np.isfinite(height), height, 0.0)
             heights[which] = np.maximum(heights[which], tall)
             top[which] = np.fmax(top[which], climbed.max(axis=0))
             bottom[which] = np.fmin(bottom[which], climbed.min(axis=0))
-    with np.errstate(all="ignore"):
-        risers = np.ceil((top - bottom) / heights - RISER)
+    risers = np.ceil((top - bottom) / heights - RISER)
     risers = np.nan_to_num(risers, nan=0.0, posinf=0.0)
     jumps = climbs[0].count + climbs[1].count
     return Stairs(hidden, heights, risers, jumps, *_combine_climbs(climbs, hidden))
@@ -309,22 +306,21 @@ class _Climb(PerElement):
 def _combine_climbs(climbs: Sequence[_Climb], hidden: Float) -> tuple[np.ndarray, Float, Float]:
     """Return where stairs are even, and the least and the most they may add to a tread's slope, (e,) each."""
     above, below = climbs
-    with np.errstate(all="ignore"):
-        across = above.first + below.first  # the tread that the point is on
-        widest = np.maximum(np.maximum(above.widest, below.widest), across)
-        narrowest = np.minimum(above.narrowest, below.narrowest)
-        lowest, highest = np.minimum(above.lowest, below.lowest), np.maximum(above.highest, below.highest)
-        is_even = (np.minimum(above.count, below.count) >= PATTERN) & (lowest * highest > 0)
-        is_even &= (narrowest > 0) & (widest <= EVEN**2 * narrowest) & np.isfinite(hidden)
-        is_even &= EVEN * np.minimum(above.share, below.share) >= 1
-        small, large = (
-            np.minimum(np.abs(lowest), np.abs(highest)),
-            np.maximum(np.abs(lowest), np.abs(highest)),
-        )
-        near, far = small / widest / EVEN, large / narrowest * EVEN
-        is_up = lowest > 0
-        least = np.where(is_even, np.where(is_up, near, -far), -hidden)
-        most = np.where(is_even, np.where(is_up, far, -near), hidden)
+    across = above.first + below.first  # the tread that the point is on
+    widest = np.maximum(np.maximum(above.widest, below.widest), across)
+    narrowest = np.minimum(above.narrowest, below.narrowest)
+    lowest, highest = np.minimum(above.lowest, below.lowest), np.maximum(above.highest, below.highest)
+    is_even = (np.minimum(above.count, below.count) >= PATTERN) & (lowest * highest > 0)
+    is_even &= (narrowest > 0) & (widest <= EVEN**2 * narrowest) & np.isfinite(hidden)
+    is_even &= EVEN * np.minimum(above.share, below.share) >= 1
+    small, large = (
+        np.minimum(np.abs(lowest), np.abs(highest)),
+        np.maximum(np.abs(lowest), np.abs(highest)),
+    )
+    near, far = small / widest / EVEN, large / narrowest * EVEN
+    is_up = lowest > 0
+    least = np.where(is_even, np.where(is_up, near, -far), -hidden)
+    most = np.where(is_even, np.where(is_up, far, -near), hidden)
     return is_even, least, most
 
 
@@ -385,11 +381,10 @@ def _are_jumps(
         while width > 1:
             width //= 2
             ends = [(every, left + half * width) for half in range(3)]
-            with np.errstate(all="ignore"):
-                first, second = (
-                    np.abs(values[high] - values[low] - slope * (points[high] - points[low]))
-                    for low, high in itertools.pairwise(ends)
-                )
+            first, second = (
+                np.abs(values[high] - values[low] - slope * (points[high] - points[low]))
+                for low, high in itertools.pairwise(ends)
+            )
             is_first = first >= second
             rise, left = np.where(is_first, first, second), np.where(is_first, left, left + width)
         near, far = points[every, left], points[every, left + 1]

@@ -201,8 +201,7 @@ def _sample(
 
 def _is_clear(resolution: Resolution) -> np.ndarray:
     """Say which elements have a slope that is certain to a tenth, (e,)."""
-    with np.errstate(invalid="ignore"):
-        return ~resolution.is_flat & (resolution.uncertainty <= KNOWN * np.abs(resolution.slope))
+    return ~resolution.is_flat & (resolution.uncertainty <= KNOWN * np.abs(resolution.slope))
 
 
 def _is_off_kink(series: Series, new: Resolution, old: Resolution) -> np.ndarray:
@@ -212,10 +211,9 @@ def _is_off_kink(series: Series, new: Resolution, old: Resolution) -> np.ndarray
     one side of a relu, or rounded: exp(x) - 1 is 0 below 1e-16. It is rounded if neither side of the kink,
     nor what lies between them, is level.
     """
-    with np.errstate(invalid="ignore"):
-        width = KNOWN * (old.high - old.low)
-        is_straight = ~new.is_kink & (new.uncertainty <= width) & ~shows_kink(series, new.uncertainty, width)
-        return np.asarray(is_straight & (~new.is_flat | ((old.low <= width) & (old.high >= -width))))
+    width = KNOWN * (old.high - old.low)
+    is_straight = ~new.is_kink & (new.uncertainty <= width) & ~shows_kink(series, new.uncertainty, width)
+    return np.asarray(is_straight & (~new.is_flat | ((old.low <= width) & (old.high >= -width))))
 
 
 @dataclass(frozen=True)
@@ -234,9 +232,8 @@ def _apply_tolerances(
     """Apply tolerances, scaled by what is known so far; wider ones after the last round."""
     elements, sampled, analytic = doubtful.elements, doubtful.sampled, doubtful.analytic
     rows, slots = elements.rows, elements.columns
-    with np.errstate(all="ignore"):
-        size = np.maximum(np.abs(resolution.low), np.abs(resolution.high))
-        is_sure = (resolution.uncertainty <= KNOWN * size) & (resolution.reason == Reason.NONE)
+    size = np.maximum(np.abs(resolution.low), np.abs(resolution.high))
+    is_sure = (resolution.uncertainty <= KNOWN * size) & (resolution.reason == Reason.NONE)
     sure_size = np.where(is_sure, size, 0.0)
     numeric = doubtful.trusted.copy()
     numeric[rows, slots] = sure_size
@@ -246,11 +243,10 @@ def _apply_tolerances(
     noise, bias = (
         _spread_over_rows(each, elements, resolution) for each in (resolution.noise, resolution.bias)
     )
-    with np.errstate(all="ignore"):
-        share = noise / BOUND_PER_SIGMA * own[rows] / np.maximum(own, scale)[rows]
-        widened = np.minimum(DIGITS, NOISE_SHARE * share ** (2 / 3))
-        seen = np.where(is_spent & ~resolution.is_kink, resolution.uncertainty / size, np.inf)
-        widened = np.fmax(widened, np.where(seen <= MOST_ROUNDED, seen, 0.0))
+    share = noise / BOUND_PER_SIGMA * own[rows] / np.maximum(own, scale)[rows]
+    widened = np.minimum(DIGITS, NOISE_SHARE * share ** (2 / 3))
+    seen = np.where(is_spent & ~resolution.is_kink, resolution.uncertainty / size, np.inf)
+    widened = np.fmax(widened, np.where(seen <= MOST_ROUNDED, seen, 0.0))
     rtol = np.maximum(problem.rule.rtol, np.where(np.isfinite(widened), widened, 0.0))
     if problem.rule.is_rtol_fixed:
         rtol = np.full(rtol.shape, problem.rule.rtol)
@@ -269,9 +265,8 @@ def _apply_tolerances(
         * np.maximum(rounded, problem.size_beside[rows])
         / problem.step_scale[sampled.columns]
     )
-    with np.errstate(all="ignore"):
-        is_lost = is_spent & ~resolution.is_kink & (resolution.uncertainty <= floor)
-        is_lost &= np.maximum(np.abs(analytic), np.abs(resolution.slope)) <= resolution.uncertainty
+    is_lost = is_spent & ~resolution.is_kink & (resolution.uncertainty <= floor)
+    is_lost &= np.maximum(np.abs(analytic), np.abs(resolution.slope)) <= resolution.uncertainty
     allowed = np.where(is_lost, np.maximum(allowed, resolution.uncertainty), allowed)
     verdict, reason = decide(resolution, analytic, allowed, bias, problem.unit[rows], problem.working)
     return Refined(resolution, verdict, reason, allowed, int((rtol > problem.rule.rtol).sum()))
@@ -322,8 +317,7 @@ def confirm(
     of_terms = absorbed_slope(np.fmax(x, 1), problem.unit[rows], np.fmax(scale, 1))
     absorbed = np.where(is_zero, of_terms, absorbed_slope(size, problem.unit[rows], scale))
     is_level = resolution.is_flat | is_zero
-    with np.errstate(invalid="ignore"):
-        is_hidden = np.asarray(fails & is_level & (np.abs(analytic) <= absorbed))
+    is_hidden = np.asarray(fails & is_level & (np.abs(analytic) <= absorbed))
     # A tread is straight. So a straight function may be on one; if its verdict is a pass, only where that
     # rests on its being flat, or on steps close to the point.
     passes = verdict == Verdict.PASS
@@ -369,8 +363,7 @@ def confirm(
             is_hidden[which] |= is_undone
             departure = departure.without(which[~is_undone])
             # Stairs are noise for the whole row.
-            with np.errstate(all="ignore"):
-                relative = np.where(is_undone, stairs.height / np.abs(problem.value[rows[which]]), 0.0)
+            relative = np.where(is_undone, stairs.height / np.abs(problem.value[rows[which]]), 0.0)
             relative = np.where(np.isfinite(relative), relative, 0.0)
             bias[which] = np.maximum(bias[which], relative)
     return replace(resolution, departure=departure, bias=bias), is_hidden
@@ -378,19 +371,18 @@ def confirm(
 
 def _is_undone(tread: Tread, stairs: Stairs, claims: _Claims) -> np.ndarray:
     """Say which verdicts on treads these stairs could undo, (e,)."""
-    with np.errstate(all="ignore"):  # a value that isn't finite is wrong on any stairs
-        more = claims.analytic - tread.slope
-        explains = (more >= stairs.least) & (more <= stairs.most)
-        # A single riser, however far one looks, is a jump of another kind: sign's at 0. The last bit of what
-        # cancels climbs nothing, but jumps to and fro.
-        explains &= (stairs.risers > 1) | (stairs.jumps >= 2 * PATTERN)
-        # A curve with a jump or two beside it is no staircase, unless the function is known to be one: of
-        # round(x) * cos(x), the risers are few where the cosine passes 0.
-        is_climb = tread.is_bent & (stairs.is_even | (stairs.risers >= PATTERN))
-        explains &= ~tread.is_bent | is_climb | (explains & is_climb).any()
-        # The slope of a tread isn't the function's, even if the gradient equals it. A single riser may be a
-        # jump at some distance, which doesn't concern this slope.
-        belies = (stairs.risers > 1) & (stairs.hidden > MARGIN * claims.allowed)
+    more = claims.analytic - tread.slope
+    explains = (more >= stairs.least) & (more <= stairs.most)
+    # A single riser, however far one looks, is a jump of another kind: sign's at 0. The last bit of what
+    # cancels climbs nothing, but jumps to and fro.
+    explains &= (stairs.risers > 1) | (stairs.jumps >= 2 * PATTERN)
+    # A curve with a jump or two beside it is no staircase, unless the function is known to be one: of
+    # round(x) * cos(x), the risers are few where the cosine passes 0.
+    is_climb = tread.is_bent & (stairs.is_even | (stairs.risers >= PATTERN))
+    explains &= ~tread.is_bent | is_climb | (explains & is_climb).any()
+    # The slope of a tread isn't the function's, even if the gradient equals it. A single riser may be a
+    # jump at some distance, which doesn't concern this slope.
+    belies = (stairs.risers > 1) & (stairs.hidden > MARGIN * claims.allowed)
     return np.where(claims.fails, explains, belies)
 
 
@@ -448,34 +440,33 @@ def decide(  # noqa: PLR0913, PLR0917 (the slopes, the gradient, and what is all
     uncertainty = resolution.uncertainty
     reach = working.ladder
     rungs_needed = min(MISMATCH_RUNGS, len(reach.sentinels) + len(reach.inner))
-    with np.errstate(all="ignore"):
-        error = np.maximum(np.maximum(resolution.low - analytic, analytic - resolution.high), 0.0)
-        is_known = np.isfinite(uncertainty)
-        # The uncertainty counts only up to the tolerance. With all of it, up to twice the tolerance, a 1 %
-        # error passed in float32.
-        granted = np.where(resolution.is_kink, uncertainty, np.minimum(uncertainty, allowed))
-        within = is_known & (error <= allowed + granted)
-        spread = resolution.high - resolution.low
-        is_sharp = uncertainty <= np.maximum(
-            PASS_REACH * allowed, np.where(resolution.is_kink, KNOWN * spread, 0)
-        )
-        # Rounding far above that of the last operation is a bias rather than noise: more steps don't average
-        # it out.
-        is_biased = (noise > OF_MANY_OPERATIONS * unit) & (uncertainty > KNOWN * np.abs(resolution.slope))
-        # A bias of the value is also one of the slope, and no step shows it: log(1 + x^2) with 1e-11 for x^2
-        # is off by 1e-5 throughout, and so is everything it is multiplied by.
-        bias = np.where(noise > OF_MANY_OPERATIONS * unit, noise * np.abs(resolution.slope), 0.0)
-        beyond = is_known & ~(error <= allowed + MARGIN * (uncertainty + bias))
-        tells = is_conclusive(analytic, resolution.slope, allowed, working)
-        # Close to the point, f may agree with the gradient and contradict a slope that settled further out (a
-        # fine ripple that passed for noise).
-        agrees_closer = (analytic >= resolution.local_low) & (analytic <= resolution.local_high)
-        agrees_closer &= (
-            resolution.local_differs
-            | (resolution.slope + uncertainty < resolution.local_low)
-            | (resolution.slope - uncertainty > resolution.local_high)
-        )
-        beyond &= ~agrees_closer | resolution.is_kink
+    error = np.maximum(np.maximum(resolution.low - analytic, analytic - resolution.high), 0.0)
+    is_known = np.isfinite(uncertainty)
+    # The uncertainty counts only up to the tolerance. With all of it, up to twice the tolerance, a 1 %
+    # error passed in float32.
+    granted = np.where(resolution.is_kink, uncertainty, np.minimum(uncertainty, allowed))
+    within = is_known & (error <= allowed + granted)
+    spread = resolution.high - resolution.low
+    is_sharp = uncertainty <= np.maximum(
+        PASS_REACH * allowed, np.where(resolution.is_kink, KNOWN * spread, 0)
+    )
+    # Rounding far above that of the last operation is a bias rather than noise: more steps don't average
+    # it out.
+    is_biased = (noise > OF_MANY_OPERATIONS * unit) & (uncertainty > KNOWN * np.abs(resolution.slope))
+    # A bias of the value is also one of the slope, and no step shows it: log(1 + x^2) with 1e-11 for x^2
+    # is off by 1e-5 throughout, and so is everything it is multiplied by.
+    bias = np.where(noise > OF_MANY_OPERATIONS * unit, noise * np.abs(resolution.slope), 0.0)
+    beyond = is_known & ~(error <= allowed + MARGIN * (uncertainty + bias))
+    tells = is_conclusive(analytic, resolution.slope, allowed, working)
+    # Close to the point, f may agree with the gradient and contradict a slope that settled further out (a
+    # fine ripple that passed for noise).
+    agrees_closer = (analytic >= resolution.local_low) & (analytic <= resolution.local_high)
+    agrees_closer &= (
+        resolution.local_differs
+        | (resolution.slope + uncertainty < resolution.local_low)
+        | (resolution.slope - uncertainty > resolution.local_high)
+    )
+    beyond &= ~agrees_closer | resolution.is_kink
     # Bitwise flat counts as zero, unless larger steps found a slope after all, or rounding on the way to the
     # value may hide one.
     is_zero = resolution.is_flat & (analytic == 0) & (resolution.reason == Reason.NONE) & within

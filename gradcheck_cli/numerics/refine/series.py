@@ -129,8 +129,7 @@ def _measure_grain(base: Float, values: Float) -> Float:
 
     However small the steps, a function that is rounded to multiples of g inside moves by g or not at all.
     """
-    with np.errstate(all="ignore"):
-        away = np.abs(values - base)
+    away = np.abs(values - base)
     away[~(away > 0)] = np.inf
     least = away.min(axis=0)
     return np.where(np.isfinite(least), least, 0.0)
@@ -162,8 +161,7 @@ def _place_noise_points(problem: Problem, x: Float, scale: Float, room: Room) ->
     outward = np.where(room.above >= room.below, 1, -1)[:, None] * np.arange(1, POINTS)
     offsets = np.where(is_centred[:, :, None], OFFSETS[OFFSETS != 0], outward[:, None, :])
     there = x[:, None, None] + spacing[:, :, None] * offsets
-    with np.errstate(invalid="ignore"):
-        there = np.clip(there, (x - room.below)[:, None, None], (x + room.above)[:, None, None])
+    there = np.clip(there, (x - room.below)[:, None, None], (x + room.above)[:, None, None])
     return precision.round(there.reshape(x.size, -1)), is_centred
 
 
@@ -194,16 +192,15 @@ def standard_deviation(values: Float, *, only_noise: bool = False) -> Float:
         (...), NaN where a value isn't finite.
     """
     estimates = []
-    with np.errstate(all="ignore"):
-        for order in range(4, POINTS):
-            gamma = factorial(order) ** 2 / factorial(2 * order)
-            table = np.diff(values, n=order, axis=0)
-            estimates.append(np.sqrt(gamma * np.mean(table * table, axis=0)))
-        middle = np.median(estimates, axis=0)
-        if only_noise:
-            is_noise = np.max(estimates, axis=0) <= SAME_OVER_ORDERS * np.min(estimates, axis=0)
-            return np.where(is_noise, middle, 0.0)
-        return np.asarray(middle)
+    for order in range(4, POINTS):
+        gamma = factorial(order) ** 2 / factorial(2 * order)
+        table = np.diff(values, n=order, axis=0)
+        estimates.append(np.sqrt(gamma * np.mean(table * table, axis=0)))
+    middle = np.median(estimates, axis=0)
+    if only_noise:
+        is_noise = np.max(estimates, axis=0) <= SAME_OVER_ORDERS * np.min(estimates, axis=0)
+        return np.where(is_noise, middle, 0.0)
+    return np.asarray(middle)
 
 
 RATIO = 4.0
@@ -236,7 +233,6 @@ class Settled(PerElement):
         return self.put(use_other, other[use_other]) if use_other.any() else self
 
 
-@np.errstate(all="ignore")
 def settle(  # noqa: PLR0913, PLR0917 (the ladder, and three choices of how to use it)
     slope: Float, noise: Float, is_usable: Mask, sentinels: int, growth: float = CENTRAL, levels: int = LEVELS
 ) -> Settled:

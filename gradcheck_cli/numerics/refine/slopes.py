@@ -115,10 +115,9 @@ def resolve(series: Series, depth: np.ndarray) -> Resolution:
     reason = np.where(is_known, Reason.NONE, _explain_failure(series))
     reason = np.where(is_jump, Reason.JUMP, reason)
     value = _value_nearby(series)
-    with np.errstate(all="ignore"):
-        size = np.where(series.base == 0, np.maximum(value, series.size), np.abs(series.base))
-        relative = noise / size
-        relative = np.where(np.isfinite(relative), relative, 0.0)
+    size = np.where(series.base == 0, np.maximum(value, series.size), np.abs(series.base))
+    relative = noise / size
+    relative = np.where(np.isfinite(relative), relative, 0.0)
     slope, uncertainty = np.where(is_known, slope, np.nan), np.where(is_known, uncertainty, np.inf)
     apart = 0.5 * settled.spread
     local_low, local_high, local_differs = _local(series, slope)
@@ -150,8 +149,7 @@ def _settle_louder(series: Series, settled: Settled) -> tuple[Settled, Float]:
     that exceeds it keeps the slope on a low rung: the rungs above are taken if they agree.
     """
     noise = series.at.error.min(axis=0)
-    with np.errstate(all="ignore"):
-        is_blunt = settled.uncertainty > SHARP * np.abs(settled.slope)
+    is_blunt = settled.uncertainty > SHARP * np.abs(settled.slope)
     is_open = ~np.isfinite(settled.uncertainty)
     if not (is_open | is_blunt).any():
         return settled, noise
@@ -159,9 +157,8 @@ def _settle_louder(series: Series, settled: Settled) -> tuple[Settled, Float]:
     hidden = np.where(series.at.is_flat[0], series.grain, 0.0)
     louder = np.minimum(np.fmax(np.maximum(_noise_of_movement(series), noise), hidden), _most_noise(series))
     again = _settle_slope(series.with_noise(louder))
-    with np.errstate(all="ignore"):
-        agrees = np.abs(again.slope - settled.slope) <= NEARBY * settled.uncertainty
-        gains = is_blunt & (again.uncertainty < KNOWN * settled.uncertainty) & agrees
+    agrees = np.abs(again.slope - settled.slope) <= NEARBY * settled.uncertainty
+    gains = is_blunt & (again.uncertainty < KNOWN * settled.uncertainty) & agrees
     use = np.isfinite(again.uncertainty) & (is_open | gains)
     # Where a slope was known before, agreeing rungs say no more of the noise of f's values.
     return settled.where(use, again), np.where(use & is_open, louder, noise)
@@ -172,8 +169,7 @@ def _settle_slope(series: Series) -> Settled:
     at, noise = series.at, series.at.noise.copy()
     # A function that is rounded to multiples of its grain inside errs by half of that per value, at least.
     own = noise[series.sentinels :]
-    with np.errstate(all="ignore"):
-        np.fmax(own, 0.5 * series.grain / series.step[series.sentinels :], out=own)
+    np.fmax(own, 0.5 * series.grain / series.step[series.sentinels :], out=own)
     central = settle(at.slope, noise, at.is_central, series.sentinels)
     sides = _join_sides(series)
     return central.where(sides.uncertainty < central.uncertainty, sides)
@@ -195,12 +191,11 @@ def _join_sides(series: Series) -> Settled:
 def _are_apart(series: Series, margin: float) -> Mask:
     """Say where both sides settle, on slopes that differ by more than they may be off by: at a kink."""
     up, down = series.settled_sides
-    with np.errstate(invalid="ignore"):
-        spread = np.abs(up.slope - down.slope)
-        # Where f'' jumps, slopes change with the step by more than that. They don't beside a kink.
-        moved = np.fmax(np.abs(series.at.up - up.slope), np.abs(series.at.down - down.slope))
-        falls = spread <= KNOWN * moved[series.sentinels :][:PATTERN].max(axis=0)
-        return np.asarray(~falls & (spread > margin * (up.uncertainty + down.uncertainty)))
+    spread = np.abs(up.slope - down.slope)
+    # Where f'' jumps, slopes change with the step by more than that. They don't beside a kink.
+    moved = np.fmax(np.abs(series.at.up - up.slope), np.abs(series.at.down - down.slope))
+    falls = spread <= KNOWN * moved[series.sentinels :][:PATTERN].max(axis=0)
+    return np.asarray(~falls & (spread > margin * (up.uncertainty + down.uncertainty)))
 
 
 def _noise_of_movement(series: Series) -> Float:
@@ -209,16 +204,15 @@ def _noise_of_movement(series: Series) -> Float:
     slope, step = series.at.slope[first:], series.step[first:]
     if slope.shape[0] < 4:  # noqa: PLR2004 (three movements)
         return np.zeros(series.base.shape)
-    with np.errstate(all="ignore"):
-        moved = np.abs(np.diff(slope, axis=0)) * step[:-1]
-        lowest = moved[:PATTERN]
-        most, least = lowest.max(axis=0), lowest.min(axis=0)
-        # If the lowest movements times their steps agree, they are noise, not shape. (empirical)
-        is_noise = np.isfinite(most) & (most <= SAME_OVER_ORDERS * least)
-        limit = _most_noise(series)
-        middle = BOUND_PER_SIGMA * np.nan_to_num(series.middle_noise, nan=0.0, posinf=0.0)
-        bound = np.where(is_noise & (2 * most <= limit), 2 * most, 0.0)
-        return np.maximum(bound, np.where(middle <= limit, middle, 0.0))
+    moved = np.abs(np.diff(slope, axis=0)) * step[:-1]
+    lowest = moved[:PATTERN]
+    most, least = lowest.max(axis=0), lowest.min(axis=0)
+    # If the lowest movements times their steps agree, they are noise, not shape. (empirical)
+    is_noise = np.isfinite(most) & (most <= SAME_OVER_ORDERS * least)
+    limit = _most_noise(series)
+    middle = BOUND_PER_SIGMA * np.nan_to_num(series.middle_noise, nan=0.0, posinf=0.0)
+    bound = np.where(is_noise & (2 * most <= limit), 2 * most, 0.0)
+    return np.maximum(bound, np.where(middle <= limit, middle, 0.0))
 
 
 def _most_noise(series: Series) -> Float:
@@ -236,10 +230,9 @@ def _explain_failure(series: Series) -> np.ndarray:
     is_singular = _diverges(series)
     has_room = ((series.sides.step_up > 0) | (series.sides.step_down > 0)).any(axis=0)
     reason = np.where(is_singular | (usable < PATTERN), Reason.SINGULAR, Reason.UNRESOLVED)
-    with np.errstate(all="ignore"):
-        middle = BOUND_PER_SIGMA * np.nan_to_num(series.sure_noise, nan=0.0, posinf=0.0)
-        noise = np.maximum(middle, at.error.min(axis=0))
-        is_noisy = (noise > OF_MANY_OPERATIONS * series.unit * np.abs(series.base)) & (middle > 0)
+    middle = BOUND_PER_SIGMA * np.nan_to_num(series.sure_noise, nan=0.0, posinf=0.0)
+    noise = np.maximum(middle, at.error.min(axis=0))
+    is_noisy = (noise > OF_MANY_OPERATIONS * series.unit * np.abs(series.base)) & (middle > 0)
     reason = np.where(is_noisy & (reason == Reason.UNRESOLVED), Reason.NOISE, reason)
     reason = np.where(has_room, reason, Reason.DOMAIN)
     return np.where(np.isfinite(series.base), reason, Reason.SINGULAR)
@@ -255,11 +248,10 @@ DIVERGING_RUNGS = 4
 def _diverges(series: Series) -> Mask:
     """Say where slopes grow without bound as steps shrink, as at the end of a square root."""
     at, count = series.at, series.sentinels + DIVERGING_RUNGS
-    with np.errstate(all="ignore"):
-        size, noise = np.abs(at.slope[:count]), at.noise[:count]
-        is_lost = (PATTERN * noise > size) & ~at.is_flat[: size.shape[0]]
-        grows = (size[:-1] > STEEPER * size[1:]) | is_lost[:-1]
-        return np.asarray(grows.all(axis=0) & (noise[-2:] < KNOWN * size[-2:]).all(axis=0))
+    size, noise = np.abs(at.slope[:count]), at.noise[:count]
+    is_lost = (PATTERN * noise > size) & ~at.is_flat[: size.shape[0]]
+    grows = (size[:-1] > STEEPER * size[1:]) | is_lost[:-1]
+    return np.asarray(grows.all(axis=0) & (noise[-2:] < KNOWN * size[-2:]).all(axis=0))
 
 
 def _value_nearby(series: Series) -> Float:
@@ -271,8 +263,7 @@ def _value_nearby(series: Series) -> Float:
 
 def _have_two_slopes(at: Differences) -> Mask:
     """Say at which steps the slopes of both sides differ by more than noise."""
-    with np.errstate(invalid="ignore"):
-        return np.asarray(at.is_central & (np.abs(at.jump) > _APART * at.noise))
+    return np.asarray(at.is_central & (np.abs(at.jump) > _APART * at.noise))
 
 
 def shows_kink(series: Series, uncertainty: Float, bend: Float) -> Mask:
@@ -282,10 +273,9 @@ def shows_kink(series: Series, uncertainty: Float, bend: Float) -> Mask:
     the kink at shorter steps, and then the mean looks like the slope there.
     """
     at = series.at
-    with np.errstate(invalid="ignore"):
-        shows = at.is_central & (at.noise <= uncertainty)
-        shortest = np.argmax(shows, axis=0), np.arange(bend.size)
-        return np.asarray(shows.any(axis=0) & (np.abs(at.jump[shortest]) > bend))
+    shows = at.is_central & (at.noise <= uncertainty)
+    shortest = np.argmax(shows, axis=0), np.arange(bend.size)
+    return np.asarray(shows.any(axis=0) & (np.abs(at.jump[shortest]) > bend))
 
 
 def _local(series: Series, slope: Float) -> tuple[Float, Float, Mask]:
@@ -295,14 +285,13 @@ def _local(series: Series, slope: Float) -> tuple[Float, Float, Mask]:
     may have two, so that its shortest step at which the sides differ counts.
     """
     at, element = series.at, np.arange(slope.size)
-    with np.errstate(all="ignore"):
-        is_apart = _have_two_slopes(at)
-        is_clear = np.abs(at.slope[0] - slope) > PATTERN * at.noise[0]
-        clear = np.where(is_clear, 0, max(series.sentinels - 1, 0))
-        shortest = np.where(is_apart.any(axis=0), np.argmax(is_apart, axis=0), clear)
-        which = np.where(series.unit > FLOAT32.unit_roundoff, shortest, clear), element
-        differs, noise = is_apart[which], at.noise[which]
-        sides = np.where(differs, (at.up[which], at.down[which]), at.slope[which])
+    is_apart = _have_two_slopes(at)
+    is_clear = np.abs(at.slope[0] - slope) > PATTERN * at.noise[0]
+    clear = np.where(is_clear, 0, max(series.sentinels - 1, 0))
+    shortest = np.where(is_apart.any(axis=0), np.argmax(is_apart, axis=0), clear)
+    which = np.where(series.unit > FLOAT32.unit_roundoff, shortest, clear), element
+    differs, noise = is_apart[which], at.noise[which]
+    sides = np.where(differs, (at.up[which], at.down[which]), at.slope[which])
     return sides.min(axis=0) - noise, sides.max(axis=0) + noise, differs
 
 
@@ -326,23 +315,19 @@ def find_jumps(series: Series) -> Mask:
     """
     sides = series.sides
     up, down = sides.step_up > 0, sides.step_down > 0
-    with np.errstate(invalid="ignore", over="ignore"):
-        above, below = sides.above - sides.base, sides.below - sides.base
+    above, below = sides.above - sides.base, sides.below - sides.base
     # What rounding of large terms leaves isn't the same at so many steps, to both sides of the point.
     both = np.concatenate([above[:STEADY], -below[:STEADY]]), np.concatenate([up[:STEADY], down[:STEADY]])
     jumps = np.zeros(series.base.shape, dtype=bool)
-    with np.errstate(all="ignore"):
-        for change, is_there, size, same in (
-            (above[:PATTERN], up[:PATTERN], series.size, SAME_HEIGHT),
-            (below[:PATTERN], down[:PATTERN], series.size, SAME_HEIGHT),
-            (*both, 0.0, DIGITS),
-        ):
-            most, least = np.abs(change).max(axis=0), np.abs(change).min(axis=0)
-            rounding = (
-                LOST_IN_ROUNDING * series.unit * np.maximum(np.maximum(np.abs(series.base), size), most)
-            )
-            is_jump = is_there.all(axis=0) & (least > rounding) & (most - least <= same * most)
-            jumps |= is_jump & np.isfinite(most) & (np.abs(change.sum(axis=0)) > most)
+    for change, is_there, size, same in (
+        (above[:PATTERN], up[:PATTERN], series.size, SAME_HEIGHT),
+        (below[:PATTERN], down[:PATTERN], series.size, SAME_HEIGHT),
+        (*both, 0.0, DIGITS),
+    ):
+        most, least = np.abs(change).max(axis=0), np.abs(change).min(axis=0)
+        rounding = LOST_IN_ROUNDING * series.unit * np.maximum(np.maximum(np.abs(series.base), size), most)
+        is_jump = is_there.all(axis=0) & (least > rounding) & (most - least <= same * most)
+        jumps |= is_jump & np.isfinite(most) & (np.abs(change.sum(axis=0)) > most)
     return jumps
 
 
@@ -362,24 +347,23 @@ class Kinks:
 def find_kinks(series: Series) -> Kinks:
     """Find constant differences between the slopes of both sides at the smallest steps that show them."""
     at, first = series.at, series.sentinels
-    with np.errstate(all="ignore"):
-        noise = 4 * at.noise  # each side's slope errs by twice what the central one does
-        is_seen = _have_two_slopes(at)
-        bend = np.abs(at.jump)
-        is_kink = np.zeros(series.base.shape, dtype=bool)
-        smallest = np.zeros(series.base.shape, dtype=np.int64)
-        for k in range(first, bend.shape[0] - PATTERN + 1):
-            is_constant = is_seen[k]
-            for j in range(k, k + PATTERN - 1):
-                ratio = bend[j + 1] / bend[j]
-                is_constant = is_constant & is_seen[j + 1] & (ratio >= SAME_BEND[0]) & (ratio <= SAME_BEND[1])
-                is_constant &= np.sign(at.jump[j]) == np.sign(at.jump[j + 1])
-            # Smaller rungs must show the same, or be hidden by their noise. A sentinel may lie below the
-            # distance to a tie 40 ulp away, so it doesn't count.
-            for j in range(first, k):
-                is_constant &= np.abs(at.jump[j] - at.jump[k]) <= SAME_BEND[1] * bend[k] * 0.5 + noise[j]
-            smallest = np.where(is_constant & ~is_kink, k, smallest)
-            is_kink |= is_constant
+    noise = 4 * at.noise  # each side's slope errs by twice what the central one does
+    is_seen = _have_two_slopes(at)
+    bend = np.abs(at.jump)
+    is_kink = np.zeros(series.base.shape, dtype=bool)
+    smallest = np.zeros(series.base.shape, dtype=np.int64)
+    for k in range(first, bend.shape[0] - PATTERN + 1):
+        is_constant = is_seen[k]
+        for j in range(k, k + PATTERN - 1):
+            ratio = bend[j + 1] / bend[j]
+            is_constant = is_constant & is_seen[j + 1] & (ratio >= SAME_BEND[0]) & (ratio <= SAME_BEND[1])
+            is_constant &= np.sign(at.jump[j]) == np.sign(at.jump[j + 1])
+        # Smaller rungs must show the same, or be hidden by their noise. A sentinel may lie below the
+        # distance to a tie 40 ulp away, so it doesn't count.
+        for j in range(first, k):
+            is_constant &= np.abs(at.jump[j] - at.jump[k]) <= SAME_BEND[1] * bend[k] * 0.5 + noise[j]
+        smallest = np.where(is_constant & ~is_kink, k, smallest)
+        is_kink |= is_constant
     is_kink |= _are_apart(series, MARGIN)
     if not is_kink.any():
         unknown = np.full(is_kink.shape, np.nan)
@@ -396,9 +380,8 @@ def _settle_side(series: Series, settled: Settled, slope: Float, smallest: np.nd
     noise = 2 * series.at.noise
     column = np.arange(smallest.size)
     here, next_rung = slope[smallest, column], slope[smallest + 1, column]
-    with np.errstate(all="ignore"):
-        # A tie at distance d reduces a slope by d / h. The next rung is four times as far and shows three
-        # quarters of it: a third more is still to come.
-        rough = STILL_TO_COME * np.abs(here - next_rung) + noise[smallest, column]
+    # A tie at distance d reduces a slope by d / h. The next rung is four times as far and shows three
+    # quarters of it: a third more is still to come.
+    rough = STILL_TO_COME * np.abs(here - next_rung) + noise[smallest, column]
     is_settled = settled.uncertainty < rough
     return np.where(is_settled, settled.slope, here), np.where(is_settled, settled.uncertainty, rough)

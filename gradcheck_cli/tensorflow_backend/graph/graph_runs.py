@@ -503,12 +503,11 @@ class GraphRuns:
             for draw in range(1 + RUNS):
                 round_as_drawn(draw, moves)
                 runs.append(batched.once(beside))
-        with np.errstate(all="ignore"):  # a value may be infinite in each run
-            for index, info in enumerate(traced.outputs):
-                changes = [np.abs(run[index] - runs[0][index]) for run in runs[1:] if info.is_differentiable]
-                if changes and changes[0].shape == sizes[index].shape:
-                    unit = coarsest(*map(precision_of, (info.dtype, *traced.narrow_dtypes))).unit_roundoff
-                    sizes[index] = np.fmax(sizes[index], np.fmax.reduce(changes) / unit)
+        for index, info in enumerate(traced.outputs):
+            changes = [np.abs(run[index] - runs[0][index]) for run in runs[1:] if info.is_differentiable]
+            if changes and changes[0].shape == sizes[index].shape:
+                unit = coarsest(*map(precision_of, (info.dtype, *traced.narrow_dtypes))).unit_roundoff
+                sizes[index] = np.fmax(sizes[index], np.fmax.reduce(changes) / unit)
         return sizes
 
     def _beside(self, input_index: int) -> Array:
@@ -518,8 +517,7 @@ class GraphRuns:
         steps = np.random.default_rng(0).integers(
             -_STEPS_BESIDE, _STEPS_BESIDE, np.shape(value), endpoint=True
         )
-        with np.errstate(over="ignore"):
-            return np.asarray(value * (1 + 2 * unit * steps))[np.newaxis]
+        return np.asarray(value * (1 + 2 * unit * steps))[np.newaxis]
 
     @cached_property
     def _perturbed(self) -> tuple[Batched, Callable[[Collection[str]], npt.NDArray[np.bool_]]] | None:

@@ -77,8 +77,7 @@ def agree(op: Any, wide: Any, rounding: Iterable[Any] = itertools.repeat(0.0)) -
             continue
         finite, names = np.isfinite(value), (narrow.dtype, *op.facts.low_precision)
         share = max(precision_of(name).agreement for name in names)
-        with np.errstate(invalid="ignore"):
-            differs = np.abs(value - reference) > share * largest_finite(reference) + lost
+        differs = np.abs(value - reference) > share * largest_finite(reference) + lost
         if ((differs & finite) | (finite != np.isfinite(reference))).any():
             return False
     return True

@@ -53,8 +53,7 @@ class Watched:
         most = max(value.ndim for value in own)
         # Their elements broadcast; so do their rows, with axes between.
         aligned = [value.reshape(len(value), *[1] * (most - value.ndim), *value.shape[1:]) for value in own]
-        with np.errstate(invalid="ignore"):
-            taken = self.kind.taken(*aligned)
+        taken = self.kind.taken(*aligned)
         rows = [np.asarray(side.reshape(len(side), -1).any(axis=1)) for side in taken]
         return [((self.key, name), own) for name, own in zip(self.kind.names, rows, strict=True)]
 

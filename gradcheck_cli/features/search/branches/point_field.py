@@ -306,28 +306,27 @@ def _compare(
     middles = [_rows(value) for value in looked.values] if looked.op is op else values_at(vectors)
     others = values_at(behind) if from_both_sides else middles
     inside, distance = is_inside[:, None], 2 * (ahead - vectors)
-    with np.errstate(all="ignore"):
-        analytic, terms, is_whole = _pull_back(looked, free, distance)
-        numeric, size, noise, bend = np.zeros((4, len(vectors)))
-        for upstream, end, here, other in zip(looked.upstreams, ends, middles, others, strict=True):
-            flow, change, bends = np.conj(_rows(upstream)), 2 * (end - here), np.zeros(())
-            if from_both_sides:
-                change = np.where(inside, end - other, 2 * (4 * other - 3 * here - end))
-                bends = np.where(inside, end - 2 * here + other, end - 2 * other + here)
-            products = np.real(flow * change)
-            numeric += products.sum(axis=1)
-            size += np.abs(products).sum(axis=1)
-            noise += _ROUNDINGS * np.abs(flow * here).sum(axis=1)
-            bend += np.abs(flow * bends).sum(axis=1)
-        is_known = looked.is_finite & np.isfinite(numeric)
-        excess = np.maximum(np.abs(analytic - numeric) - noise - bend, 0.0)
-        return Suspicion(
-            np.where(is_known & is_whole, np.nan_to_num(excess / (size + terms)), 0.0),
-            is_known & ~is_whole,
-            bend > _GROWS * size,
-            noise / (size + terms),
-            (size + terms) / np.sqrt(np.einsum("ij,ij->i", distance, distance)),
-        )
+    analytic, terms, is_whole = _pull_back(looked, free, distance)
+    numeric, size, noise, bend = np.zeros((4, len(vectors)))
+    for upstream, end, here, other in zip(looked.upstreams, ends, middles, others, strict=True):
+        flow, change, bends = np.conj(_rows(upstream)), 2 * (end - here), np.zeros(())
+        if from_both_sides:
+            change = np.where(inside, end - other, 2 * (4 * other - 3 * here - end))
+            bends = np.where(inside, end - 2 * here + other, end - 2 * other + here)
+        products = np.real(flow * change)
+        numeric += products.sum(axis=1)
+        size += np.abs(products).sum(axis=1)
+        noise += _ROUNDINGS * np.abs(flow * here).sum(axis=1)
+        bend += np.abs(flow * bends).sum(axis=1)
+    is_known = looked.is_finite & np.isfinite(numeric)
+    excess = np.maximum(np.abs(analytic - numeric) - noise - bend, 0.0)
+    return Suspicion(
+        np.where(is_known & is_whole, np.nan_to_num(excess / (size + terms)), 0.0),
+        is_known & ~is_whole,
+        bend > _GROWS * size,
+        noise / (size + terms),
+        (size + terms) / np.sqrt(np.einsum("ij,ij->i", distance, distance)),
+    )
 
 
 def _pull_back(looked: PointsSeen, free: FreeInputs, distance: Array) -> tuple[Array, Array, Array]:
@@ -417,13 +416,12 @@ def _are_regular(
         [op.evaluate(free.unpack(vectors + part / shorter, points)) for part in parts]
         for shorter in (1, FINER)
     )
-    with np.errstate(all="ignore"):
-        return [
-            _is_regular(
-                *([value[index] for value in values] for values in (long, short)), must_change=must_change
-            )
-            for index in _differentiable_outputs(op)
-        ]
+    return [
+        _is_regular(
+            *([value[index] for value in values] for values in (long, short)), must_change=must_change
+        )
+        for index in _differentiable_outputs(op)
+    ]
 
 
 def _is_regular(long: Sequence[Array], short: Sequence[Array], *, must_change: bool) -> Array:
