@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from gradcheck_cli.checking.ops import analytic
+from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.results import Status
+from gradcheck_cli.spec.case import Case, Judging
 from tests.support.numpy_op import Numpy, check
 
 X = np.random.default_rng(0).normal(size=(6, 7))
@@ -68,3 +70,13 @@ WRONG = {
 def test_a_coupling_that_only_one_side_knows_is_a_mismatch(name):
     pair = check(Numpy(*WRONG[name], {"x": X})).pairs[0]
     assert pair.status is Status.MISMATCHED
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "kept"), [("elementwise", "auto", 1), ("softmax", "auto", 0), ("softmax", "full", 1)]
+)
+def test_classes_that_are_too_large_even_so_are_left_to_probes(monkeypatch, name, method, kept):
+    monkeypatch.setattr(analytic, "MOST_ELEMENTS", 42)  # of softmax, 42 rows with 7 columns each are left
+    op = OPS[name][0].open(Opening())
+    case = Case(op="op", name="one", dtype="float64", arguments=(), judging=Judging(method=method))
+    assert len(analytic.guess_sparsities(case, op, [(0, 0)])) == kept

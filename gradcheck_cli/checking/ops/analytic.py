@@ -157,7 +157,11 @@ def guess_sparsities(case: Case, op: Operation, pairs: list[PairKey]) -> dict[Pa
             continue  # one slot would be too many
         input_indices = [input_index for of_output, input_index in pairs if of_output == output]
         sparsities = find_sparsity(op, output, input_indices, case.seed)
-        guessed |= {(output, input_index): sparsity for input_index, sparsity in sparsities.items()}
+        guessed |= {
+            (output, input_index): sparsity
+            for input_index, sparsity in sparsities.items()
+            if not is_probed(case, op, (output, input_index), sparsity)
+        }
     return guessed
 
 
