@@ -449,9 +449,36 @@ def saturated():
         yield Row(f"{name}_half_lost", attention, backward(0.5), inputs, "wrong")
 
 
+def decomposed():
+    """Q and R, with the gradient of both: of two equal columns R[1, 1] is a rounding, and all is divided."""
+
+    def decompose(a):
+        q, r = tf.linalg.qr(a)
+        sign = tf.sign(tf.linalg.diag_part(r))
+        return q * sign, r * sign[:, None]
+
+    def backward(mixed):
+        def gradient(op, of_q, of_r):
+            q, r = decompose(op.inputs[0])
+            of_q *= 1 + scalar_like(mixed, of_r) * tf.reduce_sum(of_r)
+            both = tf.matmul(r, of_r, transpose_b=True) - tf.matmul(of_q, q, transpose_a=True)
+            low = tf.linalg.band_part(both, -1, 0)
+            even = low + tf.transpose(low) - tf.linalg.diag(tf.linalg.diag_part(both))
+            whole = tf.transpose(of_q + tf.matmul(q, even))
+            return tf.transpose(tf.linalg.triangular_solve(r, whole, lower=False))
+
+        return gradient
+
+    equal = {"value": -1.5945611628187255, "shape": [4, 2], "move": False, "reason": "no two columns differ"}
+    yield Row("decomposed_equal_columns", decompose, backward(0), {"a": equal}, "undecidable")
+    yield Row("decomposed", decompose, backward(0), {"a": [4, 2]}, "right")
+    yield Row("decomposed_mixed", decompose, backward(0.1), {"a": [4, 2]}, "wrong")
+
+
 ROWS = marked(
     (
         *together(),
+        *decomposed(),
         *saturated(),
         *probed_sums(),
         *wrong(),
@@ -467,6 +494,7 @@ ROWS = marked(
     ),
     "attention_100_bfloat16",
     "bias_300",
+    "decomposed_equal_columns",
     "exponential_by_itself_float32",
     "exponential_clipped_float32",
     "steep",

@@ -116,14 +116,17 @@ def run_beside(
 def largest_changes(
     base: Mapping[int, Float | None], runs: Iterable[Mapping[int, Float | None]]
 ) -> Iterator[dict[int, Float]]:
-    """Yield the largest change of each gradient so far, after each run."""
+    """Yield the largest change of each gradient so far, after each run.
+
+    Of an element that a rounding makes infinite no digit is known.
+    """
     moved = {index: np.zeros(gradient.shape) for index, gradient in base.items() if gradient is not None}
     for run in runs:
         for index, gradient in run.items():
             first = base.get(index)
             if gradient is not None and first is not None:
-                change = np.abs(gradient - first)
-                moved[index] = np.fmax(moved[index], np.where(np.isfinite(change), change, 0.0))
+                change = np.where(np.isfinite(first), np.abs(gradient - first), 0.0)
+                moved[index] = np.maximum(moved[index], np.nan_to_num(change, nan=np.inf, posinf=np.inf))
         yield moved
 
 

@@ -124,7 +124,7 @@ def _describe(pair: Pair, sample: PairSample, error: Float, bound: Float) -> str
     own, of_differences = bound[row, column], sample.uncertainty[row, column]
     return (
         f"rounding inside the gradient{arises} may move {pair.place(at_row, at_column)} by {own:.1e}, "
-        f"{own / (own + of_differences):.0%} of all that is uncertain, and it is off by "
+        f"{1 / (1 + of_differences / own):.0%} of all that is uncertain, and it is off by "
         f"{error[row, column]:.1e}; {_REMEDY}"
     )
 
