@@ -1,4 +1,4 @@
-"""Weights at the points beside their own values."""
+"""Weights and stated values at the points beside their own values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from gradcheck_cli.spec.case import InputSpec, Source
 from gradcheck_cli.spec.load import load_mapping
-from gradcheck_cli.spec.values.moves import variable_value
+from gradcheck_cli.spec.values.moves import MOVED, WAYS, value_beside, variable_value
 
 CASE = load_mapping({"op": "square", "forward": "numpy:square", "inputs": {"x": {"shape": [2]}}})[0]
 
@@ -32,3 +32,12 @@ def test_a_gate_that_is_nearly_closed_is_opened_as_one_that_is_closed(gate):
 def test_other_weights_move_by_a_part_of_themselves(values):
     share = np.abs(moved(values) / np.array(values) - 1)
     assert ((share >= 0.2) & (share <= 0.5)).all()
+
+
+def test_stated_values_that_ascend_leave_their_order_for_one_that_is_not_its_own_inverse():
+    inputs = {"x": {"value": [-1.0, 0.0, 0.5, 2.0]}}
+    case = load_mapping({"op": "square", "forward": "numpy:square", "inputs": inputs})[0]
+    order = np.argsort(value_beside(case, case.tensors[0], MOVED))
+    assert (order[order] != np.arange(4)).any()
+    in_order = MOVED - len(WAYS)  # the first point that keeps a structure
+    assert (np.diff(value_beside(case, case.tensors[0], in_order)) > 0).all()

@@ -81,7 +81,10 @@ def value_beside(case: Case, tensor: InputSpec, sample: int) -> Array:
         return value
     kept, way = divmod(-1 - sample, len(WAYS))
     moved = move(case, tensor, value, MOVED, WAYS[way])
-    return _keep(value, kept - 1)(moved) if kept else moved
+    if kept:
+        return _keep(value, kept - 1)(moved)
+    # One place on: a permutation that isn't its own inverse.
+    return np.roll(moved, 1, axis=-1) if _ascends(moved) and not tensor.symmetric else moved
 
 
 def keep_structure(tensor: InputSpec) -> InputSpec:
@@ -311,9 +314,13 @@ def _structures(value: Array) -> list[tuple[str, Restore]]:
             "each row of {} has length 1",
             lambda moved: moved / np.linalg.norm(moved, axis=-1, keepdims=True),
         ),
-        (is_real and (np.diff(value, axis=-1) > 0).all(), "{} ascends", partial(np.sort, axis=-1)),
+        (_ascends(value), "{} ascends", partial(np.sort, axis=-1)),
     )
     return [(words, restore) for holds, words, restore in structures if holds]
+
+
+def _ascends(value: Array) -> bool:
+    return value.dtype.kind == "f" and value.shape[-1:] > (1,) and bool((np.diff(value, axis=-1) > 0).all())
 
 
 def _keep(value: Array, index: int = 0) -> Restore:
