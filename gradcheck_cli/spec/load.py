@@ -69,7 +69,7 @@ from gradcheck_cli.spec.read_arguments import (
 from gradcheck_cli.spec.spec_format import Keys, is_fit, model_of, read, type_of, write_out
 from gradcheck_cli.spec.values.constraints import few_values
 from gradcheck_cli.spec.words import BINDINGS, CHECKS, DTYPE_KINDS, GENERATORS, MODES, ON_REQUEST
-from gradcheck_cli.spec.written import Entries, FaultLog, Place, Unreadable, Written
+from gradcheck_cli.spec.written import FaultLog, Place, Unreadable, Written
 from gradcheck_cli.visible import clean
 
 SUFFIXES = (".yaml", ".yml")
@@ -260,11 +260,7 @@ class _Reading:
 
 def _parse(log: FaultLog, path: str, content: bytes) -> list[Written]:
     """Read the documents of a file, with short forms written out."""
-    documents = yaml_tree.parse(log, path, content)
-    return [
-        document._replace(data=write_out(_document(), document.data, document.place))
-        for document in documents
-    ]
+    return [write_out(_document(), document) for document in yaml_tree.parse(log, path, content)]
 
 
 @cache
@@ -298,8 +294,8 @@ def _read_ops(document: Written, shared: Written | None) -> Iterator[_Op]:
 
     Of several op types, each has an op.
     """
-    if not isinstance(document.data, Entries):
-        got = "nothing" if document.data is None else show(document.data)
+    if not isinstance(document.data, dict):
+        got = "nothing" if document.data is None else show(document.plain())
         document.add(f"must be a spec, but got {got}. Write op, forward and inputs")
         return
     ops, defaults = [document], shared
@@ -309,7 +305,7 @@ def _read_ops(document: Written, shared: Written | None) -> Iterator[_Op]:
         ops, own = document.at("ops").items, document.at("defaults")
         defaults = merge_over(own, shared) if own.entries else shared
     for op in ops:
-        if isinstance(op.data, Entries):
+        if isinstance(op.data, dict):
             merged = merge_over(op, defaults)
             cases = collect_cases(merged, defaults)
             yield from ((op_of_type, cases) for op_of_type in split_op_types(merged))
@@ -317,7 +313,8 @@ def _read_ops(document: Written, shared: Written | None) -> Iterator[_Op]:
 
 def _name_op(op: Written, names: dict[str, str], stem: str | None) -> str:
     """Return the op's name, or the file's stem if it has none; log a name that isn't unique."""
-    name = _fill_op_type(op) if "op" in op.data else stem or op.data.get("op_type", "")
+    own = op.at("op_type").data if "op_type" in op.data else ""
+    name = _fill_op_type(op) if "op" in op.data else stem or own
     if name == "":
         op.add("is missing; only the op of a file with a single op is named after the file", "op")
     if "op" not in op.data and stem is not None and not is_fit(type_of("op_name"), stem):
@@ -333,10 +330,10 @@ def _name_op(op: Written, names: dict[str, str], stem: str | None) -> str:
 
 def _fill_op_type(op: Written) -> object:
     """Return an op's name with `{op_type}` replaced by its op type, or by the first that it covers."""
-    name = op.data["op"]
+    name = op.at("op").plain()
     if OP_TYPE not in str(name):
         return name
-    op_type = op.data.get("op_type") or next(iter(op.words("covers")), None)
+    op_type = op.at("op_type").data or next(iter(op.words("covers")), None)
     if isinstance(op_type, str):
         return str(name).replace(OP_TYPE, op_type)
     op.add(f"is missing; {name} needs op_type or covers. Write one of them, or op", "op_type")
@@ -355,7 +352,7 @@ def _read_cases(op: Written, cases: Sequence[Written], op_name: str, origin: Ori
             op.add("is missing; name each input of forward, such as {x: {shape: [3]}}", "inputs")
         return []
     cases = [case for case in cases if case.entries]
-    has_default = any(case.data.get("name") == DEFAULT_CASE for case in cases)
+    has_default = any(case.at("name").data == DEFAULT_CASE for case in cases)
     is_template = has_default or (
         bool(cases)
         and any(
@@ -375,8 +372,8 @@ def _read_cases(op: Written, cases: Sequence[Written], op_name: str, origin: Ori
                 f"must be unique, but got {name.data!r}, which line {first.place.spot.line} has. Rename one"
             )
         check_known(case.at("inputs"), base.node.at("inputs"))
-        own = merge_op(op.data.without("cases", "case_sets"), case.data.without("name"))
-        merged = _validate(op_name, origin, case._replace(data=own))
+        own = merge_op(op.without("cases", "case_sets"), case.without("name"))
+        merged = _validate(op_name, origin, own)
         if merged.keys.inputs:
             own_cases.append((merged, str(name.data or "")))
     variants = [(merged, _read_variants(merged, name)) for merged, name in own_cases]
