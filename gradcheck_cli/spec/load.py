@@ -275,7 +275,7 @@ _Op: TypeAlias = tuple[Written, Sequence[Written]]  # an op, and its cases
 
 def _read_exceptions(document: Written, places: dict[str, str]) -> list[Excepted]:
     """Read a document with `exceptions`, and add where each op type is excepted; faults are logged."""
-    keys, _ = read("ExceptionsFile", document)
+    keys = read("ExceptionsFile", document)
     excepted = []
     for op_type, entry in (keys.exceptions or {}).items():
         written = document.at("exceptions", op_type).place
@@ -371,7 +371,7 @@ def _read_cases(op: Written, cases: Sequence[Written], op_name: str, origin: Ori
             name.add(
                 f"must be unique, but got {name.data!r}, which line {first.place.spot.line} has. Rename one"
             )
-        check_known(case.at("inputs"), base.node.at("inputs"))
+        check_known(case.at("inputs"), base.keys.node.at("inputs"))
         own = merge_op(op.without("cases", "case_sets"), case.without("name"))
         merged = _validate(op_name, origin, own)
         if merged.keys.inputs:
@@ -383,8 +383,7 @@ def _read_cases(op: Written, cases: Sequence[Written], op_name: str, origin: Ori
 
 
 def _validate(op: str, origin: Origin, node: Written) -> Merged:
-    node = with_constants(node)
-    merged = Merged(op, origin, node, *read("OpModel", node))
+    merged = Merged(op, origin, read("OpModel", with_constants(node)))
     for key in FUNCTIONS:  # their faults are told, whatever else is wrong
         read_function(merged, key)
     return merged
@@ -392,9 +391,9 @@ def _validate(op: str, origin: Origin, node: Written) -> Merged:
 
 def _read_variants(merged: Merged, name: str) -> list[Case]:
     """Return the sound cases among those in each of its dtypes; faults are logged."""
-    node, keys = merged.node, merged.keys
+    node, keys = merged.keys.node, merged.keys
     for key in ("reference_forward", "implicit"):
-        if getattr(keys, key) and keys.reference is None and "reference" not in merged.broken:
+        if getattr(keys, key) and keys.reference is None and "reference" not in keys.broken:
             node.add("must go with reference, but got none. Write reference: module:function", key)
     if keys.implicit and keys.second_order:
         node.add("must stand without second_order: a CDF gives the first derivative alone", "implicit")
@@ -421,9 +420,9 @@ def _require_second_order(variants: Sequence[tuple[Merged, Sequence[Case]]]) -> 
     """
     lists: dict[tuple[str | int, ...], tuple[Written, set[str]]] = {}
     for merged, cases in variants:
-        node = merged.node.at("second_order")
+        node = merged.keys.node.at("second_order")
         place = node.place
-        if node.items and place.path == merged.node.place.path and place.keys[0] != "defaults":
+        if node.items and place.path == merged.keys.node.place.path and place.keys[0] != "defaults":
             _, runs = lists.setdefault(place.keys, (node, set()))
             runs.update(word for case in cases for word in (*case.running.modes, case.dtype))
     for node, runs in lists.values():
@@ -439,7 +438,7 @@ def _unique(merged: Merged, key: str, kinds: Mapping[str, Sequence[str]]) -> lis
     for index, written in enumerate(getattr(merged.keys, key) or ()):
         for word in kinds.get(written, (written,)):
             if word in words:
-                merged.node.refuse(f"must be unique, but got {word!r} twice. Remove one", key, index)
+                merged.keys.node.refuse(f"must be unique, but got {word!r} twice. Remove one", key, index)
             words.append(word)
     return words
 
@@ -450,8 +449,8 @@ def _read_variant(merged: Merged, name: str, variant: str | None) -> Case:
     Raises:
         Unreadable: an input has faults, which are logged.
     """
-    origin, node, keys = merged.origin, merged.node, merged.keys
-    outputs = () if merged.broken & (FUNCTION_KEYS | {"outputs"}) else _read_outputs(merged, variant)
+    origin, keys = merged.origin, merged.keys
+    outputs = () if keys.broken & (FUNCTION_KEYS | {"outputs"}) else _read_outputs(merged, variant)
     arguments = read_arguments(merged._replace(dtype=variant))
     if merged.has_broken_inputs:
         raise Unreadable
@@ -479,10 +478,7 @@ def _read_variant(merged: Merged, name: str, variant: str | None) -> Case:
             binding=binding_of(keys),
             gradient=read_function(merged, "gradient"),
             variables=True if isinstance(keys.variables, dict) else keys.variables,
-            variable_rules=tuple(
-                VariableRule(glob, **read_moving(node.at("variables", glob), rule))
-                for glob, rule in rules.items()
-            ),
+            variable_rules=tuple(VariableRule(glob, **read_moving(rule)) for glob, rule in rules.items()),
             covers=tuple(dict.fromkeys(keys.covers or ())),
         ),
         reference=reference and Reference(reference, bool(keys.reference_forward), bool(keys.implicit)),
@@ -545,7 +541,7 @@ def _expectation_of(written: str | Keys) -> tuple[str, str]:
 
 
 def _read_outputs(merged: Merged, variant: str | None) -> tuple[OutputSpec, ...]:
-    node = merged.node
+    node = merged.keys.node
     binding, written = binding_of(merged.keys), merged.keys.outputs
     tells_outputs = BINDINGS[binding].tells_outputs
     if written is None:
@@ -582,7 +578,7 @@ def _check_pairs(merged: Merged, case: Case) -> None:
 
     Labels of an output's parts are among these: only the forward shows that an output is a structure.
     """
-    pairs, labels = merged.node.at("pairs"), case.labels
+    pairs, labels = merged.keys.node.at("pairs"), case.labels
     if not case.outputs or case.code.may_have_variables or merged.keys.second_order:
         return
     for rule in unmatched_rules(case.expected.pairs, labels):

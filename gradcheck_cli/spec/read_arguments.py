@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -50,19 +50,17 @@ def _arguments_of(kind: str, value: Any) -> dict[str, object]:  # noqa: ANN401 (
 
 
 class Merged(NamedTuple):
-    """A merged op or case: the op's name, its file, what is written, its sound keys, names of broken ones."""
+    """A merged op or case: the op's name, its file, its sound keys."""
 
     op: str
     origin: Origin
-    node: Written
     keys: Keys
-    broken: set[str]
     dtype: str | None = None  # of inputs that name none: the entry of `dtypes`, or as an op type has it
 
     @property
     def has_broken_inputs(self) -> bool:
         """Whether some input has a fault, from which others would only follow."""
-        return any(name.startswith("inputs") for name in self.broken)
+        return any(name.startswith("inputs") for name in self.keys.broken)
 
     @property
     def is_raw_op(self) -> bool:
@@ -70,23 +68,23 @@ class Merged(NamedTuple):
         return self.keys.op_type is not None and self.keys.forward is None
 
 
-def _read_input(case: Merged, name: str, node: Written, model: Keys) -> InputSpec:
+def _read_input(case: Merged, name: str, keys: Keys, shape: Sequence[int] | None) -> InputSpec:
     """Return an input, named `values[0]` in a list.
 
     Raises:
         Unreadable: it has faults, which are logged.
     """
-    moving = read_moving(node, model)
-    before, sources = node.log.count, sources_of(model)
+    node, moving = keys.node, read_moving(keys)
+    before, sources = node.log.count, sources_of(keys)
     if len(sources) > 1:
         message = f"must have one source of values, but got {' and '.join(sources)}. Keep one of them"
         node.refuse(message, list(sources)[1])
     kind, value = next(iter(sources.items()), ("default", None))
-    dtype = model.dtype or _own_dtype(model) or case.dtype or DEFAULT_DTYPE
+    dtype = keys.dtype or _own_dtype(keys) or case.dtype or DEFAULT_DTYPE
     source = Source(kind, _arguments_of(kind, value))
     _require_family(kind, dtype, node)
     checks = constraints.LiteralChecks(node, dtype)
-    shape = tuple(model.shape) if model.shape is not None else None
+    shape = tuple(shape) if shape is not None else None
     if kind == "value":
         shape = checks.check_value(value, shape)
     elif kind == "file":
@@ -98,7 +96,7 @@ def _read_input(case: Merged, name: str, node: Written, model: Keys) -> InputSpe
             node.add("is missing; write the dimensions, such as [3, 2] ([] for a scalar)", "shape")
         raise Unreadable
     checks.check_shape(kind, shape)
-    tensor = fill(InputSpec, model, name=name, dtype=dtype, shape=shape, source=source, **moving)
+    tensor = fill(InputSpec, keys, name=name, dtype=dtype, shape=shape, source=source, **moving)
     if node.log.count == before:
         constraints.check_moving(node, tensor)
     if node.log.count == before and tensor.symmetric:
@@ -142,19 +140,19 @@ def fill(record: type[Record], model: Keys | None, **own: Any) -> Record:  # noq
     return record(**{**written, **own})
 
 
-def read_moving(node: Written, model: Keys) -> dict[str, Any]:
+def read_moving(keys: Keys) -> dict[str, Any]:
     """Return how far an input or a variable goes: `domain`, and `keeps`, why it doesn't move.
 
     What doesn't move without a reason is logged, and a reason without that.
     """
-    stays = model.move is False
-    if stays and not model.reason:
-        node.add("must go with a reason. Say why it doesn't move: {move: false, reason: ...}", "move")
-    if model.reason and not stays:
-        node.add("must go with move: false. Drop it, or say move: false", "reason")
-    written = (model.domain.low, model.domain.high) if model.domain else (None, None)
+    stays = keys.move is False
+    if stays and not keys.reason:
+        keys.node.add("must go with a reason. Say why it doesn't move: {move: false, reason: ...}", "move")
+    if keys.reason and not stays:
+        keys.node.add("must go with move: false. Drop it, or say move: false", "reason")
+    written = (keys.domain.low, keys.domain.high) if keys.domain else (None, None)
     domain = tuple(limit if end is None else end for end, limit in zip(written, UNBOUNDED, strict=True))
-    return {"domain": domain, "keeps": (stays and model.reason) or ""}
+    return {"domain": domain, "keeps": (stays and keys.reason) or ""}
 
 
 def _op_dtypes(op: Keys) -> dict[str, str]:
@@ -200,11 +198,11 @@ def _structure_of(keys: Keys) -> tuple[str, Mapping[str | int, Any]]:
     return key, parts if isinstance(parts, dict) else dict(enumerate(parts))
 
 
-def leaves_of(keys: Keys | None) -> Iterator[Keys]:
+def leaves_of(keys: Keys) -> Iterator[Keys]:
     """Yield the tensors of an argument; a name alone declares one about which nothing is known."""
-    key, parts = _structure_of(keys or Keys())
+    key, parts = _structure_of(keys)
     if not key:
-        yield keys or Keys()
+        yield keys
     for part in parts.values():
         yield from leaves_of(part)
 
@@ -215,11 +213,11 @@ def read_arguments(case: Merged) -> tuple[Argument, ...]:
     Raises:
         Unreadable: there are faults, which are logged.
     """
-    inputs, dtypes, node = case.keys.inputs or {}, _op_dtypes(case.keys), case.node
+    inputs, dtypes = case.keys.inputs or {}, _op_dtypes(case.keys)
 
     def read_argument(name: str) -> Argument:
         own = case._replace(dtype=dtypes.get(name) or case.dtype)
-        form, tensors = _read(own, name, node.at("inputs", name), inputs[name])
+        form, tensors = _read(own, name, inputs[name])
         return Argument(name, tensors, form)
 
     arguments = tuple(_read_each(inputs, read_argument))
@@ -229,7 +227,7 @@ def read_arguments(case: Merged) -> tuple[Argument, ...]:
         ((label, count),) = labels.most_common(1)
         if count > 1:
             message = f"must have labels that differ, but two tensors are {label!r}. Rename one"
-            node.refuse(message, "inputs", argument.name)
+            case.keys.node.refuse(message, "inputs", argument.name)
     return arguments
 
 
@@ -259,32 +257,31 @@ def check_known(case_inputs: Written, inputs: Written) -> None:
                 check_known(node.at(key), inputs.at(name, key))
 
 
-def _read(case: Merged, name: str, node: Written, keys: Keys | None) -> Read:
-    place, parts = _structure_of(keys or Keys())
+def _read(case: Merged, name: str, keys: Keys) -> Read:
+    place, parts = _structure_of(keys)
     if not place:
-        return _read_tensor(case, name, node, keys or Keys())
+        return _read_tensor(case, name, keys)
     kind = "object" if place == "fields" else place
     if case.is_raw_op and kind != "list":
-        node.refuse(
+        keys.node.refuse(
             f"must be a tensor or a list of tensors for an op type, but got a structure ({kind}). "
             "Name the op type's own arguments",
         )
-    _require_alone(node, kind)
+    _require_alone(keys.node, kind)
 
     def read_part(key: str | int) -> Read:
-        label = f"{name}[{key}]" if isinstance(key, int) else f"{name}.{key}"
-        return _read(case, label, node.at(place, key), parts[key])
+        return _read(case, f"{name}[{key}]" if isinstance(key, int) else f"{name}.{key}", parts[key])
 
     read = _read_each(parts, read_part)
     names = tuple(key for key in parts if isinstance(key, str))
-    form = Form(kind, tuple(form for form, _ in read), names, (keys or Keys()).object or "")
+    form = Form(kind, tuple(form for form, _ in read), names, keys.object or "")
     return form, tuple(tensor for _, own in read for tensor in own)
 
 
-def _read_tensor(case: Merged, name: str, node: Written, model: Keys) -> Read:
-    kinds = [kind for kind in ("sparse", "ragged") if getattr(model, kind) is not None]
+def _read_tensor(case: Merged, name: str, keys: Keys) -> Read:
+    node, kinds = keys.node, [kind for kind in ("sparse", "ragged") if kind in keys]
     if not kinds:
-        return Form(), (_read_input(case, name, node, model),)
+        return Form(), (_read_input(case, name, keys, keys.shape),)
     if len(kinds) > 1:
         node.refuse("must not stand beside sparse. Keep one of them", "ragged")
     (kind,) = kinds
@@ -298,7 +295,7 @@ def _read_tensor(case: Merged, name: str, node: Written, model: Keys) -> Read:
             f"must be of arrays for a NumPy forward, but got a {kind} tensor. "
             "Give its parts as inputs of their own, and build it in the forward",
         )
-    return (_read_sparse if kind == "sparse" else _read_ragged)(case, name, node, model)
+    return (_read_sparse if kind == "sparse" else _read_ragged)(case, name, keys)
 
 
 def _require_alone(node: Written, kind: str) -> None:
@@ -321,17 +318,15 @@ def _require_alone(node: Written, kind: str) -> None:
             node.refuse(f"is missing; {remedies[key]}", key)
 
 
-def _read_sparse(case: Merged, name: str, node: Written, model: Keys) -> Read:
+def _read_sparse(case: Merged, name: str, keys: Keys) -> Read:
     """Return a SparseTensor's indices, values and dense shape."""
-    sparse = model.sparse or Keys()
-    if not model.shape:
-        fault = "is missing" if model.shape is None else "must have a dimension, but got []"
-        node.refuse(f"{fault}; write the dense shape of the sparse tensor, such as [3, 4]", "shape")
-    shape = tuple(model.shape)
-    count = _count_nonzeros(node, sparse, shape)
-    own = Keys({**model, "shape": [count], "sparse": None})
-    values = _read_input(case, f"{name}.values", node, own)
-    indices = _places(f"{name}.indices", sparse.indices or [])
+    if not keys.shape:
+        fault = "is missing" if keys.shape is None else "must have a dimension, but got []"
+        keys.node.refuse(f"{fault}; write the dense shape of the sparse tensor, such as [3, 4]", "shape")
+    shape = tuple(keys.shape)
+    count = _count_nonzeros(keys.node, keys.sparse, shape)
+    values = _read_input(case, f"{name}.values", keys, [count])
+    indices = _places(f"{name}.indices", keys.sparse.indices or [])
     if not indices.shape[0]:
         source = Source("places", {"shape": shape})
         indices = replace(indices, shape=(count, len(shape)), source=source)
@@ -366,10 +361,10 @@ def _count_nonzeros(node: Written, sparse: Keys, shape: tuple[int, ...]) -> int:
     return count
 
 
-def _read_ragged(case: Merged, name: str, node: Written, model: Keys) -> Read:
+def _read_ragged(case: Merged, name: str, keys: Keys) -> Read:
     """Return a RaggedTensor's flat values and row splits."""
-    ragged = model.ragged
-    if model.shape is not None:
+    node, ragged = keys.node, keys.ragged
+    if keys.shape is not None:
         node.refuse(
             "must be left out for a ragged tensor: ragged.row_lengths says how long its rows are. "
             "Write ragged.inner_shape for the dimensions of each value",
@@ -383,8 +378,7 @@ def _read_ragged(case: Merged, name: str, node: Written, model: Keys) -> Read:
                 *("ragged", "row_lengths", outer + 1),
             )
     shape = [sum(nested[-1]), *(ragged.inner_shape or ())]
-    own = Keys({**model, "shape": shape, "ragged": None})
-    values = _read_input(case, f"{name}.flat_values", node, own)
+    values = _read_input(case, f"{name}.flat_values", keys, shape)
     splits = [
         _places(
             f"{name}.row_splits" if len(nested) == 1 else f"{name}.nested_row_splits[{depth}]",
@@ -410,7 +404,7 @@ def read_function(case: Merged, key: str) -> FunctionRef | None:
     target = str(written.numpy if isinstance(written, Keys) else written)
     if target.startswith(".") and module is None:
         expected = type_of("function")["expects"]
-        case.node.add(f"must be {expected}, but got {show(target)}. Write it, or `module`", key)
+        case.keys.node.add(f"must be {expected}, but got {show(target)}. Write it, or `module`", key)
     target = f"{module}:{target[1:]}" if target.startswith(".") else target
     return FunctionRef(target, numpy=isinstance(written, Keys))
 
@@ -426,8 +420,8 @@ def binding_of(model: Keys) -> str:
 
 def check_binding(op: Merged) -> None:
     """Log contradictions among forward, op_type, gradient and binding, if none of these keys is broken."""
-    node, model = op.node, op.keys
-    if FUNCTION_KEYS & op.broken:
+    node, model = op.keys.node, op.keys
+    if FUNCTION_KEYS & model.broken:
         return
     binding = binding_of(model)
     has_forward, has_type, has_gradient = (

@@ -41,7 +41,13 @@ REMEDIES = {
 
 
 class Keys(dict[str, Any]):
-    """The keys of a mapping that are written; as an attribute, any other is `None`."""
+    """The sound keys of a mapping that is written; as an attribute, any other is `None`."""
+
+    def __init__(self, node: Written) -> None:
+        """Take what is written, none of whose keys is read yet."""
+        self.node = node
+        # names of keys that aren't sound, for inputs `inputs.NAME`; of a mapping that is read by itself
+        self.broken: set[str] = set()
 
     def __getattr__(self, key: str) -> Data:
         """Return the value of a key."""
@@ -84,31 +90,29 @@ def model_of(name: str) -> Schema:
     return schema
 
 
-def read(name: str, node: Written) -> tuple[Keys, set[str]]:
+def read(name: str, node: Written) -> Keys:
     """Read a mapping by its model; what doesn't fit is logged.
 
-    Returns:
-        The keys that are sound, and the names of those that aren't: for inputs `inputs.NAME`. Sound parts can
-        still be judged, so that a user sees every fault at once, and none that only follows from another.
+    Its sound keys can still be judged, so that a user sees every fault at once, and none that only follows
+    from another.
     """
     model = model_of(name)
-    broken: set[str] = set()
     problems: list[Problem] = []
     if not isinstance(node.data, dict):
         node.add(f"must be a mapping, but got {show(node.plain())}")
-        return Keys(), broken
+        return Keys(node)
     keys = _read_keys(model, node, (), problems)
     for path, message, is_of_key in problems:
         node.log.add(message, node.at(*path).place, at_key=is_of_key)
         key = str(path[0])
         is_input = key == "inputs" and len(path) > 1
-        broken |= {f"inputs.{path[1]}"} if is_input else {key, nearest(key, model["properties"])}
-    return keys, broken
+        keys.broken |= {f"inputs.{path[1]}"} if is_input else {key, nearest(key, model["properties"])}
+    return keys
 
 
 def _read_keys(model: Schema, node: Written, path: Path, problems: list[Problem]) -> Keys:
     schemas = model["properties"]
-    keys = Keys()
+    keys = Keys(node)
     for key, part in node.data.items():
         count, here = len(problems), (*path, key)
         if key not in schemas:
@@ -286,9 +290,10 @@ def _row(_: Schema, node: Written) -> Written:
 
 
 def _input(_: Schema, node: Written) -> Written:
-    """Write out a shape, or a list of inputs, in the place of an input."""
-    key = "shape" if _is_shape(node) else "list"
-    return node.having({key: node}) if isinstance(node.data, list) else node
+    """Write out a shape, a list of inputs, or nothing in the place of an input."""
+    if isinstance(node.data, list):
+        return node.having({"shape" if _is_shape(node) else "list": node})
+    return node.having({}) if node.data is None else node
 
 
 def _worded(words: tuple[str, ...], key: str) -> Form:
