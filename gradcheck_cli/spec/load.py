@@ -351,7 +351,6 @@ def _read_cases(op: Written, cases: Sequence[Written], op_name: str, origin: Ori
         if not base.has_broken_inputs:
             op.add("is missing; name each input of forward, such as {x: {shape: [3]}}", "inputs")
         return []
-    cases = [case for case in cases if case.entries]
     has_default = any(case.at("name").data == DEFAULT_CASE for case in cases)
     is_template = has_default or (
         bool(cases)
