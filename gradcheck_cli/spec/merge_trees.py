@@ -151,12 +151,12 @@ def collect_cases(op: Written, below: Written | None) -> list[Written]:
     """
     own, sets = op.at("cases"), op.at("case_sets").entries
     cases = own.having({})
-    for index, name in enumerate(op.words("cases_from")):
-        if isinstance(name, str) and name in sets:
-            cases = _merge_cases(cases, _by_name(sets[name]))
-        elif isinstance(name, str):
-            remedy = suggest(name, sets, "Sets")
-            op.add(f"must be a set of case_sets, but got {name!r}. {remedy}", "cases_from", index)
+    for own_set in op.at("cases_from").items:
+        if isinstance(own_set.data, str) and own_set.data in sets:
+            cases = _merge_cases(cases, _by_name(sets[own_set.data]))
+        elif isinstance(own_set.data, str):
+            remedy = suggest(own_set.data, sets, "Sets")
+            own_set.add(f"must be a set of case_sets, but got {own_set.data!r}. {remedy}")
     removable = [*cases.entries, *(_by_name(below.at("cases")).entries if below else ())]
     for name, case in own.entries.items():
         if case.data is None and name not in removable:

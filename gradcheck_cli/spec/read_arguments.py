@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from gradcheck_cli.errors import suggest
-from gradcheck_cli.spec.case import UNBOUNDED, Argument, Form, FunctionRef, InputSpec, Origin, Source, kind_of
+from gradcheck_cli.spec.case import UNBOUNDED, Argument, Form, FunctionRef, InputSpec, Source, kind_of
 from gradcheck_cli.spec.faults import show
 from gradcheck_cli.spec.op_inputs import op_inputs
 from gradcheck_cli.spec.spec_format import Keys, type_of
@@ -49,18 +49,12 @@ def _arguments_of(kind: str, value: Any) -> dict[str, object]:  # noqa: ANN401 (
     return {names[kind]: value} if kind in names else {}
 
 
-class Merged(NamedTuple):
-    """A merged op or case: the op's name, its file, its sound keys."""
+class Context(NamedTuple):
+    """What an input is read in: the sound keys of its op or case, the spec's folder, and a dtype."""
 
-    op: str
-    origin: Origin
     keys: Keys
-    dtype: str | None = None  # of inputs that name none: the entry of `dtypes`, or as an op type has it
-
-    @property
-    def has_broken_inputs(self) -> bool:
-        """Whether some input has a fault, from which others would only follow."""
-        return any(name.startswith("inputs") for name in self.keys.broken)
+    folder: str
+    dtype: str | None  # of inputs that name none: the entry of `dtypes`, or as an op type has it
 
     @property
     def is_raw_op(self) -> bool:
@@ -68,7 +62,12 @@ class Merged(NamedTuple):
         return self.keys.op_type is not None and self.keys.forward is None
 
 
-def _read_input(case: Merged, name: str, keys: Keys, shape: Sequence[int] | None) -> InputSpec:
+def has_broken_inputs(op: Keys) -> bool:
+    """Whether some input has a fault, from which others would only follow."""
+    return any(name.startswith("inputs") for name in op.broken)
+
+
+def _read_input(case: Context, name: str, keys: Keys, shape: Sequence[int] | None) -> InputSpec:
     """Return an input, named `values[0]` in a list.
 
     Raises:
@@ -88,7 +87,7 @@ def _read_input(case: Merged, name: str, keys: Keys, shape: Sequence[int] | None
     if kind == "value":
         shape = checks.check_value(value, shape)
     elif kind == "file":
-        shape = checks.check_file(case.origin.folder, source.arguments, shape, moving["domain"])
+        shape = checks.check_file(case.folder, source.arguments, shape, moving["domain"])
     else:
         checks.check_arguments(source)
     if shape is None:
@@ -207,7 +206,7 @@ def leaves_of(keys: Keys) -> Iterator[Keys]:
         yield from leaves_of(part)
 
 
-def read_arguments(case: Merged) -> tuple[Argument, ...]:
+def read_arguments(case: Context) -> tuple[Argument, ...]:
     """Return a case's arguments.
 
     Raises:
@@ -257,7 +256,7 @@ def check_known(case_inputs: Written, inputs: Written) -> None:
                 check_known(node.at(key), inputs.at(name, key))
 
 
-def _read(case: Merged, name: str, keys: Keys) -> Read:
+def _read(case: Context, name: str, keys: Keys) -> Read:
     place, parts = _structure_of(keys)
     if not place:
         return _read_tensor(case, name, keys)
@@ -278,7 +277,7 @@ def _read(case: Merged, name: str, keys: Keys) -> Read:
     return form, tuple(tensor for _, own in read for tensor in own)
 
 
-def _read_tensor(case: Merged, name: str, keys: Keys) -> Read:
+def _read_tensor(case: Context, name: str, keys: Keys) -> Read:
     node, kinds = keys.node, [kind for kind in ("sparse", "ragged") if kind in keys]
     if not kinds:
         return Form(), (_read_input(case, name, keys, keys.shape),)
@@ -318,7 +317,7 @@ def _require_alone(node: Written, kind: str) -> None:
             node.refuse(f"is missing; {remedies[key]}", key)
 
 
-def _read_sparse(case: Merged, name: str, keys: Keys) -> Read:
+def _read_sparse(case: Context, name: str, keys: Keys) -> Read:
     """Return a SparseTensor's indices, values and dense shape."""
     if not keys.shape:
         fault = "is missing" if keys.shape is None else "must have a dimension, but got []"
@@ -361,7 +360,7 @@ def _count_nonzeros(node: Written, sparse: Keys, shape: tuple[int, ...]) -> int:
     return count
 
 
-def _read_ragged(case: Merged, name: str, keys: Keys) -> Read:
+def _read_ragged(case: Context, name: str, keys: Keys) -> Read:
     """Return a RaggedTensor's flat values and row splits."""
     node, ragged = keys.node, keys.ragged
     if keys.shape is not None:
@@ -393,18 +392,18 @@ FUNCTIONS = ("forward", "gradient", "reference")
 FUNCTION_KEYS = frozenset({"forward", "op_type", "gradient", "binding"})
 
 
-def read_function(case: Merged, key: str) -> FunctionRef | None:
+def read_function(op: Keys, key: str) -> FunctionRef | None:
     """Return a function of a spec: `module:attribute`, `.attribute` or `{numpy: module:function}`.
 
     One of a module that the spec doesn't name is logged.
     """
-    written, module = case.keys.get(key), case.keys.module
+    written, module = op.get(key), op.module
     if written is None:
         return None
     target = str(written.numpy if isinstance(written, Keys) else written)
     if target.startswith(".") and module is None:
         expected = type_of("function")["expects"]
-        case.keys.node.add(f"must be {expected}, but got {show(target)}. Write it, or `module`", key)
+        op.node.add(f"must be {expected}, but got {show(target)}. Write it, or `module`", key)
     target = f"{module}:{target[1:]}" if target.startswith(".") else target
     return FunctionRef(target, numpy=isinstance(written, Keys))
 
@@ -418,42 +417,41 @@ def binding_of(model: Keys) -> str:
     return "override" if model.op_type is not None and model.forward is None else "custom_gradient"
 
 
-def check_binding(op: Merged) -> None:
+def check_binding(op: Keys) -> None:
     """Log contradictions among forward, op_type, gradient and binding, if none of these keys is broken."""
-    node, model = op.keys.node, op.keys
-    if FUNCTION_KEYS & model.broken:
+    if FUNCTION_KEYS & op.broken:
         return
-    binding = binding_of(model)
+    binding = binding_of(op)
     has_forward, has_type, has_gradient = (
-        value is not None for value in (model.forward, model.op_type, model.gradient)
+        value is not None for value in (op.forward, op.op_type, op.gradient)
     )
     if not has_forward and not has_type:
-        node.add("is missing; write forward: module:function, or op_type for a raw op", "forward")
+        op.node.add("is missing; write forward: module:function, or op_type for a raw op", "forward")
         return
     facts = BINDINGS[binding]
     if has_forward and has_type and not facts.is_override:
-        node.add(
+        op.node.add(
             f"must stand without forward, but got both with binding {binding}. "
             "Drop one, or write binding: override",
             "op_type",
         )
     elif facts.is_override and not has_type:
-        node.add("is missing; binding override replaces the gradient of this op type", "op_type")
+        op.node.add("is missing; binding override replaces the gradient of this op type", "op_type")
     elif not has_forward and not facts.is_of_op_type:
-        node.add(f"is missing; binding {binding} wraps a function, not an op type", "forward")
+        op.node.add(f"is missing; binding {binding} wraps a function, not an op type", "forward")
     if not facts.has_gradient and has_gradient:
-        node.add(
+        op.node.add(
             "must be left out with binding autodiff, but got a function. "
             "Drop it, or write binding: custom_gradient",
             "gradient",
         )
     elif facts.has_gradient and not has_gradient:
-        node.add(f"is missing; binding {binding} attaches it to the forward", "gradient")
-    elif not facts.has_gradient and isinstance(model.forward, dict):
-        node.add(
+        op.node.add(f"is missing; binding {binding} attaches it to the forward", "gradient")
+    elif not facts.has_gradient and isinstance(op.forward, dict):
+        op.node.add(
             "must be a function of tensors for binding autodiff, but got a NumPy function. "
             "Write gradient and binding: py_func",
             "forward",
         )
-    if model.build is not None and not has_forward:
-        node.add("must go with forward, but got op_type alone. Use attrs", "build")
+    if op.build is not None and not has_forward:
+        op.node.add("must go with forward, but got op_type alone. Use attrs", "build")

@@ -108,11 +108,6 @@ class Written:
             return {key: part.plain() for key, part in self.data.items()}
         return [part.plain() for part in self.data] if isinstance(self.data, list) else self.data
 
-    def words(self, key: str) -> list[Any]:
-        """Return the elements of a list under a key, or the one word in its place; else none."""
-        data = self.at(key).plain()
-        return [data] if isinstance(data, str) else data if isinstance(data, list) else []
-
     def add(self, message: str, *path: str | int) -> None:
         """Log a fault of this part, or of what should be at `path` below it."""
         self.log.add(message, self.at(*path).place)
