@@ -54,11 +54,12 @@ from gradcheck_cli.spec.merge_trees import (
 from gradcheck_cli.spec.read_arguments import (
     FUNCTION_KEYS,
     FUNCTIONS,
-    Merged,
+    Context,
     binding_of,
     check_binding,
     check_known,
     fill,
+    has_broken_inputs,
     leaves_of,
     read_arguments,
     read_function,
@@ -69,7 +70,7 @@ from gradcheck_cli.spec.read_arguments import (
 from gradcheck_cli.spec.spec_format import Keys, is_fit, model_of, read, type_of, write_out
 from gradcheck_cli.spec.values.constraints import few_values
 from gradcheck_cli.spec.words import BINDINGS, CHECKS, DTYPE_KINDS, GENERATORS, MODES, ON_REQUEST
-from gradcheck_cli.spec.written import Entries, FaultLog, Place, Unreadable, Written
+from gradcheck_cli.spec.written import FaultLog, Place, Unreadable, Written
 from gradcheck_cli.visible import clean
 
 SUFFIXES = (".yaml", ".yml")
@@ -254,17 +255,14 @@ class _Reading:
                 ops += _read_ops(document, shared)
         for op, cases in ops:
             name = _name_op(op, names, stem if len(ops) == 1 else None)
-            sound = _read_cases(op, cases, name, replace(origin, line=op.place.spot.line))
-            self.cases += sound if self.seed is None else [replace(case, seed=self.seed) for case in sound]
+            own: dict[str, Any] = {"op": name} | ({} if self.seed is None else {"seed": self.seed})
+            sound = _read_cases(op, cases, replace(origin, line=op.place.spot.line))
+            self.cases += [replace(case, **own) for case in sound]
 
 
 def _parse(log: FaultLog, path: str, content: bytes) -> list[Written]:
     """Read the documents of a file, with short forms written out."""
-    documents = yaml_tree.parse(log, path, content)
-    return [
-        document._replace(data=write_out(_document(), document.data, document.place))
-        for document in documents
-    ]
+    return [write_out(_document(), document) for document in yaml_tree.parse(log, path, content)]
 
 
 @cache
@@ -279,7 +277,7 @@ _Op: TypeAlias = tuple[Written, Sequence[Written]]  # an op, and its cases
 
 def _read_exceptions(document: Written, places: dict[str, str]) -> list[Excepted]:
     """Read a document with `exceptions`, and add where each op type is excepted; faults are logged."""
-    keys, _ = read("ExceptionsFile", document)
+    keys = read("ExceptionsFile", document)
     excepted = []
     for op_type, entry in (keys.exceptions or {}).items():
         written = document.at("exceptions", op_type).place
@@ -298,8 +296,8 @@ def _read_ops(document: Written, shared: Written | None) -> Iterator[_Op]:
 
     Of several op types, each has an op.
     """
-    if not isinstance(document.data, Entries):
-        got = "nothing" if document.data is None else show(document.data)
+    if not isinstance(document.data, dict):
+        got = "nothing" if document.data is None else show(document.plain())
         document.add(f"must be a spec, but got {got}. Write op, forward and inputs")
         return
     ops, defaults = [document], shared
@@ -309,7 +307,7 @@ def _read_ops(document: Written, shared: Written | None) -> Iterator[_Op]:
         ops, own = document.at("ops").items, document.at("defaults")
         defaults = merge_over(own, shared) if own.entries else shared
     for op in ops:
-        if isinstance(op.data, Entries):
+        if isinstance(op.data, dict):
             merged = merge_over(op, defaults)
             cases = collect_cases(merged, defaults)
             yield from ((op_of_type, cases) for op_of_type in split_op_types(merged))
@@ -317,7 +315,8 @@ def _read_ops(document: Written, shared: Written | None) -> Iterator[_Op]:
 
 def _name_op(op: Written, names: dict[str, str], stem: str | None) -> str:
     """Return the op's name, or the file's stem if it has none; log a name that isn't unique."""
-    name = _fill_op_type(op) if "op" in op.data else stem or op.data.get("op_type", "")
+    own = op.at("op_type").data if "op_type" in op.data else ""
+    name = _fill_op_type(op) if "op" in op.data else stem or own
     if name == "":
         op.add("is missing; only the op of a file with a single op is named after the file", "op")
     if "op" not in op.data and stem is not None and not is_fit(type_of("op_name"), stem):
@@ -333,10 +332,10 @@ def _name_op(op: Written, names: dict[str, str], stem: str | None) -> str:
 
 def _fill_op_type(op: Written) -> object:
     """Return an op's name with `{op_type}` replaced by its op type, or by the first that it covers."""
-    name = op.data["op"]
+    name = op.at("op").plain()
     if OP_TYPE not in str(name):
         return name
-    op_type = op.data.get("op_type") or next(iter(op.words("covers")), None)
+    op_type = op.at("op_type").data or op.at("covers", 0).data
     if isinstance(op_type, str):
         return str(name).replace(OP_TYPE, op_type)
     op.add(f"is missing; {name} needs op_type or covers. Write one of them, or op", "op_type")
@@ -346,23 +345,25 @@ def _fill_op_type(op: Written) -> object:
 DEFAULT_CASE = "default"
 
 
-def _read_cases(op: Written, cases: Sequence[Written], op_name: str, origin: Origin) -> list[Case]:
-    """Return the sound cases of an op merged over its defaults, in the order written; faults are logged."""
-    faults, base = op.log.count, _validate(op_name, origin, op)
+def _read_cases(op: Written, cases: Sequence[Written], origin: Origin) -> list[Case]:
+    """Return the sound cases of an op merged over its defaults, in the order written; faults are logged.
+
+    They lack the op's name.
+    """
+    faults, base = op.log.count, _validate(op)
     check_binding(base)
-    if not base.keys.inputs:
-        if not base.has_broken_inputs:
+    if not base.inputs:
+        if not has_broken_inputs(base):
             op.add("is missing; name each input of forward, such as {x: {shape: [3]}}", "inputs")
         return []
-    cases = [case for case in cases if case.entries]
-    has_default = any(case.data.get("name") == DEFAULT_CASE for case in cases)
+    has_default = any(case.at("name").data == DEFAULT_CASE for case in cases)
     is_template = has_default or (
         bool(cases)
         and any(
             model.shape is None
             and model.ragged is None
             and not any(GENERATORS[kind].is_fixed for kind in sources_of(model))
-            for tensors in base.keys.inputs.values()
+            for tensors in base.inputs.values()
             for model in leaves_of(tensors)
         )
     )
@@ -375,58 +376,56 @@ def _read_cases(op: Written, cases: Sequence[Written], op_name: str, origin: Ori
                 f"must be unique, but got {name.data!r}, which line {first.place.spot.line} has. Rename one"
             )
         check_known(case.at("inputs"), base.node.at("inputs"))
-        own = merge_op(op.data.without("cases", "case_sets"), case.data.without("name"))
-        merged = _validate(op_name, origin, case._replace(data=own))
-        if merged.keys.inputs:
-            own_cases.append((merged, str(name.data or "")))
-    variants = [(merged, _read_variants(merged, name)) for merged, name in own_cases]
+        keys = _validate(merge_op(op.without("cases", "case_sets"), case.without("name")))
+        if keys.inputs:
+            own_cases.append((keys, str(name.data or "")))
+    variants = [(keys, _read_variants(keys, name, origin)) for keys, name in own_cases]
     if op.log.count == faults:
         _require_second_order(variants)
     return [case for _, cases in variants for case in cases]
 
 
-def _validate(op: str, origin: Origin, node: Written) -> Merged:
-    node = with_constants(node)
-    merged = Merged(op, origin, node, *read("OpModel", node))
+def _validate(node: Written) -> Keys:
+    keys = read("OpModel", with_constants(node))
     for key in FUNCTIONS:  # their faults are told, whatever else is wrong
-        read_function(merged, key)
-    return merged
+        read_function(keys, key)
+    return keys
 
 
-def _read_variants(merged: Merged, name: str) -> list[Case]:
+def _read_variants(keys: Keys, name: str, origin: Origin) -> list[Case]:
     """Return the sound cases among those in each of its dtypes; faults are logged."""
-    node, keys = merged.node, merged.keys
+    node = keys.node
     for key in ("reference_forward", "implicit"):
-        if getattr(keys, key) and keys.reference is None and "reference" not in merged.broken:
+        if getattr(keys, key) and keys.reference is None and "reference" not in keys.broken:
             node.add("must go with reference, but got none. Write reference: module:function", key)
     if keys.implicit and keys.second_order:
         node.add("must stand without second_order: a CDF gives the first derivative alone", "implicit")
     cases: list[Case] = []
     with suppress(Unreadable):
-        dtypes = _unique(merged, "dtypes", DTYPE_KINDS)
-        takes_none = not merged.has_broken_inputs and not takes_variant(keys)
+        dtypes = _unique(keys, "dtypes", DTYPE_KINDS)
+        takes_none = not has_broken_inputs(keys) and not takes_variant(keys)
         if keys.dtypes and takes_none:
             node.refuse(
                 "must have an input to set, but every input names its own dtype. Remove those, or dtypes",
                 "dtypes",
             )
-        _unique(merged, "modes", {})
+        _unique(keys, "modes", {})
         for variant in dtypes or (None,):
             with suppress(Unreadable):
-                cases.append(_read_variant(merged, name, variant))
+                cases.append(_read_variant(keys, name, replace(origin, variant=variant)))
     return cases
 
 
-def _require_second_order(variants: Sequence[tuple[Merged, Sequence[Case]]]) -> None:
+def _require_second_order(variants: Sequence[tuple[Keys, Sequence[Case]]]) -> None:
     """Log the modes and dtypes of a list under `second_order` in which none of the op's cases runs.
 
     A list among defaults is for other ops, too.
     """
     lists: dict[tuple[str | int, ...], tuple[Written, set[str]]] = {}
-    for merged, cases in variants:
-        node = merged.node.at("second_order")
+    for keys, cases in variants:
+        node = keys.node.at("second_order")
         place = node.place
-        if node.items and place.path == merged.node.place.path and place.keys[0] != "defaults":
+        if node.items and place.path == keys.node.place.path and place.keys[0] != "defaults":
             _, runs = lists.setdefault(place.keys, (node, set()))
             runs.update(word for case in cases for word in (*case.running.modes, case.dtype))
     for node, runs in lists.values():
@@ -436,32 +435,32 @@ def _require_second_order(variants: Sequence[tuple[Merged, Sequence[Case]]]) -> 
                 word.add(f"{must}, but got {word.data!r}. Add it to modes or dtypes, or remove it")
 
 
-def _unique(merged: Merged, key: str, kinds: Mapping[str, Sequence[str]]) -> list[str]:
+def _unique(keys: Keys, key: str, kinds: Mapping[str, Sequence[str]]) -> list[str]:
     """Return the words of a list, and those that a word stands for; refuse one that stands twice."""
     words: list[str] = []
-    for index, written in enumerate(getattr(merged.keys, key) or ()):
+    for index, written in enumerate(keys.get(key, ())):
         for word in kinds.get(written, (written,)):
             if word in words:
-                merged.node.refuse(f"must be unique, but got {word!r} twice. Remove one", key, index)
+                keys.node.refuse(f"must be unique, but got {word!r} twice. Remove one", key, index)
             words.append(word)
     return words
 
 
-def _read_variant(merged: Merged, name: str, variant: str | None) -> Case:
+def _read_variant(keys: Keys, name: str, origin: Origin) -> Case:
     """Return a case in one of its dtypes.
 
     Raises:
         Unreadable: an input has faults, which are logged.
     """
-    origin, node, keys = merged.origin, merged.node, merged.keys
-    outputs = () if merged.broken & (FUNCTION_KEYS | {"outputs"}) else _read_outputs(merged, variant)
-    arguments = read_arguments(merged._replace(dtype=variant))
-    if merged.has_broken_inputs:
+    variant = origin.variant
+    outputs = () if keys.broken & (FUNCTION_KEYS | {"outputs"}) else _read_outputs(keys, variant)
+    arguments = read_arguments(Context(keys, origin.folder, variant))
+    if has_broken_inputs(keys):
         raise Unreadable
     tensors = [tensor for argument in arguments for tensor in argument.tensors]
     differentiable = [tensor for tensor in tensors if tensor.is_differentiable]
     expect, kind = _expectation_of(keys.expect or "pass")
-    reference = read_function(merged, "reference")
+    reference = read_function(keys, "reference")
     dtype = variant or (differentiable or tensors)[0].dtype
     second_order = _modes_of_second_order(keys, dtype)
     rules = keys.variables if isinstance(keys.variables, dict) else {}
@@ -469,7 +468,7 @@ def _read_variant(merged: Merged, name: str, variant: str | None) -> Case:
     case = fill(
         Case,
         keys,
-        op=merged.op,
+        op="",
         name=name,
         dtype=dtype,
         arguments=arguments,
@@ -478,14 +477,11 @@ def _read_variant(merged: Merged, name: str, variant: str | None) -> Case:
         code=fill(
             CodeUnderTest,
             keys,
-            forward=read_function(merged, "forward"),
+            forward=read_function(keys, "forward"),
             binding=binding_of(keys),
-            gradient=read_function(merged, "gradient"),
+            gradient=read_function(keys, "gradient"),
             variables=True if isinstance(keys.variables, dict) else keys.variables,
-            variable_rules=tuple(
-                VariableRule(glob, **read_moving(node.at("variables", glob), rule))
-                for glob, rule in rules.items()
-            ),
+            variable_rules=tuple(VariableRule(glob, **read_moving(rule)) for glob, rule in rules.items()),
             covers=tuple(dict.fromkeys(keys.covers or ())),
         ),
         reference=reference and Reference(reference, bool(keys.reference_forward), bool(keys.implicit)),
@@ -509,9 +505,9 @@ def _read_variant(merged: Merged, name: str, variant: str | None) -> Case:
             unreached=tuple((keys.unreached or {}).items()),
         ),
         running=running,
-        origin=replace(origin, variant=variant, tags=tuple(keys.tags or ())),
+        origin=replace(origin, tags=tuple(keys.tags or ())),
     )
-    _check_pairs(merged, case)
+    _check_pairs(keys, case)
     return case
 
 
@@ -547,9 +543,8 @@ def _expectation_of(written: str | Keys) -> tuple[str, str]:
     return "mismatch", written.mismatch
 
 
-def _read_outputs(merged: Merged, variant: str | None) -> tuple[OutputSpec, ...]:
-    node = merged.node
-    binding, written = binding_of(merged.keys), merged.keys.outputs
+def _read_outputs(keys: Keys, variant: str | None) -> tuple[OutputSpec, ...]:
+    node, binding, written = keys.node, binding_of(keys), keys.outputs
     tells_outputs = BINDINGS[binding].tells_outputs
     if written is None:
         if not tells_outputs:
@@ -580,13 +575,13 @@ def _read_outputs(merged: Merged, variant: str | None) -> tuple[OutputSpec, ...]
     return tuple(outputs)
 
 
-def _check_pairs(merged: Merged, case: Case) -> None:
+def _check_pairs(keys: Keys, case: Case) -> None:
     """Log pair rules that match none of a case's labels; some labels are known only at run time.
 
     Labels of an output's parts are among these: only the forward shows that an output is a structure.
     """
-    pairs, labels = merged.node.at("pairs"), case.labels
-    if not case.outputs or case.code.may_have_variables or merged.keys.second_order:
+    pairs, labels = keys.node.at("pairs"), case.labels
+    if not case.outputs or case.code.may_have_variables or keys.second_order:
         return
     for rule in unmatched_rules(case.expected.pairs, labels):
         if any(could_match(rule.glob, label) for label in labels):

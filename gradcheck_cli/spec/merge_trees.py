@@ -21,77 +21,79 @@ from collections.abc import Callable
 from gradcheck_cli.errors import suggest
 from gradcheck_cli.spec.op_inputs import op_inputs
 from gradcheck_cli.spec.words import GENERATORS
-from gradcheck_cli.spec.written import Data, Entries, Items, Written
+from gradcheck_cli.spec.written import Written
 
 MOVERS = ("away_from", "min_gap")
 COMPOSITES = ("sparse", "ragged")
 STRUCTURES = {"dict": "dict", "tuple": "tuple", "list": "list", "object": "object", "fields": "object"}
 
-Merge = Callable[[Data, Data], Data]
+Merge = Callable[[Written, Written], Written]
 
 
-def merge_op(below: Data, above: Data) -> Data:
+def _are_both(kind: type, below: Written, above: Written) -> bool:
+    return isinstance(below.data, kind) and isinstance(above.data, kind)
+
+
+def merge_op(below: Written, above: Written) -> Written:
     """Merge an op over defaults, or a case over its op."""
     return _merge(below, above, inputs=_merge_inputs, pairs=_merge_pairs, cases=_merge_cases)
 
 
-def _merge(below: Data, above: Data, rule: Merge | None = None, **rules: Merge) -> Data:
+def _merge(below: Written, above: Written, rule: Merge | None = None, **rules: Merge) -> Written:
     """Merge key by key; two values of a key by the key's rule, or else by that for all keys."""
-    if not (isinstance(below, Entries) and isinstance(above, Entries)):
+    if not _are_both(dict, below, above):
         return above
-    merged = above.over(below)
-    for key in below:
-        if key in above:
-            merged[key] = rules.get(key, rule or _merge)(below[key], above[key])
-    return merged
+    merged = {**below.data, **above.data}
+    for key in below.data.keys() & above.data.keys():
+        merged[key] = rules.get(key, rule or _merge)(below.data[key], above.data[key])
+    return above.having(merged)
 
 
-def _merge_pairs(below: Data, above: Data) -> Data:
+def _merge_pairs(below: Written, above: Written) -> Written:
     merged = _merge(below, above)
-    if isinstance(below, Entries) and isinstance(above, Entries):
-        return merged.of_keys([*below.without(*above), *above])
-    return merged
+    if not _are_both(dict, below, above):
+        return merged
+    last = {key: merged.data[key] for key in above.data}
+    return merged.having({**merged.without(*last).data, **last})
 
 
-def _merge_cases(below: Data, above: Data) -> Data:
+def _merge_cases(below: Written, above: Written) -> Written:
     return _merge(_by_name(below), above, rule=merge_op)
 
 
-def _by_name(cases: Data) -> Data:
+def _by_name(cases: Written) -> Written:
     """Return a list of cases as a mapping by their names."""
-    if not isinstance(cases, Items):
+    if not isinstance(cases.data, list):
         return cases
-    named = [
-        (i, str(case["name"])) for i, case in enumerate(cases) if isinstance(case, Entries) and "name" in case
-    ]
-    return Entries({name: cases[i] for i, name in named}, {name: cases.places[i] for i, name in named})
+    named = (case for case in cases.items if "name" in case.entries)
+    return cases.having({str(case.data["name"].plain()): case for case in named})
 
 
-def _merge_inputs(below: Data, above: Data) -> Data:
+def _merge_inputs(below: Written, above: Written) -> Written:
     return _merge(below, above, rule=_merge_input)
 
 
-def _merge_input(below: Data, above: Data) -> Data:
+def _merge_input(below: Written, above: Written) -> Written:
     """Merge what a case says about an input over what its op says."""
-    if above is None or above == {}:
-        return below
-    if isinstance(below, Items) and isinstance(above, Items) and len(below) == len(above):
-        return Items(map(_merge_input, below, above), above.places)
-    if not (isinstance(below, Entries) and isinstance(above, Entries) and _kind(above) == _kind(below)):
+    if above.data is None or above.data == {}:
+        return above.having(below.data)
+    if _are_both(list, below, above) and len(below.data) == len(above.data):
+        return above.having(list(map(_merge_input, below.data, above.data)))
+    if not _are_both(dict, below, above) or _kind(above) != _kind(below):
         return above
-    generators = [key for key in above if key in GENERATORS]
+    generators = [key for key in above.data if key in GENERATORS]
     dropped = {*GENERATORS} if generators else set()
     if not all(GENERATORS[key].is_elementwise for key in generators):
         dropped.update(MOVERS)
-    if any(key in above for key in COMPOSITES):
+    if any(key in above.data for key in COMPOSITES):
         dropped.update(COMPOSITES)
     rules = {"dict": _merge_inputs, "fields": _merge_inputs, "tuple": _merge_input, "list": _merge_input}
     return _merge(below.without(*dropped), above, **rules)
 
 
-def _kind(written: Entries) -> str:
+def _kind(written: Written) -> str:
     """Return the kind of an input: a tensor, or which structure of them."""
-    return next((kind for key, kind in STRUCTURES.items() if key in written), "tensor")
+    return next((kind for key, kind in STRUCTURES.items() if key in written.data), "tensor")
 
 
 def merge_over(op: Written, defaults: Written | None) -> Written:
@@ -102,32 +104,43 @@ def merge_over(op: Written, defaults: Written | None) -> Written:
     """
     if defaults is None or not defaults.entries:
         return op
-    merged = merge_op(defaults.data, op.data)
-    inputs, own = merged.get("inputs"), op.data.get("inputs")
-    if isinstance(inputs, Entries) and isinstance(own, Entries) and inputs.keys() == own.keys():
-        merged["inputs"] = inputs.of_keys(own)
-    return op._replace(data=merged)
+    merged = merge_op(defaults, op)
+    inputs, own = merged.at("inputs"), op.at("inputs")
+    if _are_both(dict, inputs, own) and inputs.data.keys() == own.data.keys():
+        merged.data["inputs"] = inputs.having({key: inputs.data[key] for key in own.data})
+    return merged
 
 
 def with_constants(op: Written) -> Written:
     """Return a merged op or case in which constants under an op type's `attrs` are inputs."""
-    attrs, inputs = op.data.get("attrs"), op.data.get("inputs", Entries({}, {}))
-    definition = op_inputs(op.data.get("op_type"), op.data.get("forward"))
-    if not (isinstance(attrs, Entries) and isinstance(inputs, Entries) and definition.keys() & attrs.keys()):
+    attrs, inputs = op.at("attrs"), op.at("inputs")
+    definition = op_inputs(op.at("op_type").data, op.at("forward").data)
+    constants = {name: value for name, value in attrs.entries.items() if name in definition}
+    if not constants or not isinstance(op.data.get("inputs", inputs.having({})).data, dict):
         return op
-    constants = attrs.of_keys(name for name in attrs if name in definition)
     for name, value in constants.items():
-        own = {"value": value} | ({} if definition[name].dtype else {"differentiate": False})
-        constants[name] = Entries(own, dict.fromkeys(own, attrs.places[name]))
+        own = {"value": value} | (
+            {} if definition[name].dtype else {"differentiate": value.having(data=False)}
+        )
+        constants[name] = value.having(own)
     # In the order of the definition, in which a reference takes them.
-    order, merged = list(definition), _merge_inputs(constants, inputs)
-    names = sorted({**inputs, **constants}, key=lambda name: order.index(name) if name in definition else 0)
-    return op.having(attrs=attrs.without(*constants), inputs=merged.of_keys(names))
+    order, merged = (
+        list(definition),
+        _merge_inputs(inputs.having(constants), inputs.having(inputs.entries)).data,
+    )
+    names = sorted(
+        {**inputs.entries, **constants}, key=lambda name: order.index(name) if name in definition else 0
+    )
+    new = {
+        "attrs": attrs.without(*constants),
+        "inputs": inputs.having({name: merged[name] for name in names}),
+    }
+    return op.having({**op.data, **new})
 
 
 def split_op_types(op: Written) -> list[Written]:
     """Return an op whose `op_type` is a list as an op of each type; any other as it is."""
-    return [op.having(op_type=op_type) for op_type in op.at("op_type").items] or [op]
+    return [op.having({**op.data, "op_type": op_type}) for op_type in op.at("op_type").items] or [op]
 
 
 def collect_cases(op: Written, below: Written | None) -> list[Written]:
@@ -136,23 +149,23 @@ def collect_cases(op: Written, below: Written | None) -> list[Written]:
     Args:
         below: defaults, whose cases null removes.
     """
-    cases, own, sets = Entries({}, {}), op.at("cases"), op.at("case_sets").entries
-    for index, name in enumerate(op.words("cases_from")):
-        if isinstance(name, str) and name in sets:
-            cases = _merge_cases(cases, _by_name(sets[name].data))
-        elif isinstance(name, str):
-            remedy = suggest(name, sets, "Sets")
-            op.add(f"must be a set of case_sets, but got {name!r}. {remedy}", "cases_from", index)
-    others = _by_name(below.at("cases").data) if below else None
-    removable = [*cases, *(others if isinstance(others, Entries) else ())]
+    own, sets = op.at("cases"), op.at("case_sets").entries
+    cases = own.having({})
+    for own_set in op.at("cases_from").items:
+        if isinstance(own_set.data, str) and own_set.data in sets:
+            cases = _merge_cases(cases, _by_name(sets[own_set.data]))
+        elif isinstance(own_set.data, str):
+            remedy = suggest(own_set.data, sets, "Sets")
+            own_set.add(f"must be a set of case_sets, but got {own_set.data!r}. {remedy}")
+    removable = [*cases.entries, *(_by_name(below.at("cases")).entries if below else ())]
     for name, case in own.entries.items():
         if case.data is None and name not in removable:
             remedy = suggest(name, removable, "Cases")
             message = f"must have a value, or be a case of the defaults that null removes. {remedy}"
             own.add_key(message, name)
-    named = own._replace(data=_merge_cases(cases, own.data) if own.entries else cases).entries
+    named = (_merge_cases(cases, own) if own.entries else cases).entries
     return [
-        case.having(name=case._replace(data=name))
+        case.having({**case.entries, "name": case.having(name)})
         for name, case in named.items()
-        if case.entries or case.data == {}
+        if isinstance(case.data, dict)
     ] + [item for item in own.items if item.entries]

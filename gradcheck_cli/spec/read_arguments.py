@@ -17,12 +17,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from gradcheck_cli.errors import suggest
-from gradcheck_cli.spec.case import UNBOUNDED, Argument, Form, FunctionRef, InputSpec, Origin, Source, kind_of
+from gradcheck_cli.spec.case import UNBOUNDED, Argument, Form, FunctionRef, InputSpec, Source, kind_of
 from gradcheck_cli.spec.faults import show
 from gradcheck_cli.spec.op_inputs import op_inputs
 from gradcheck_cli.spec.spec_format import Keys, type_of
@@ -49,20 +49,12 @@ def _arguments_of(kind: str, value: Any) -> dict[str, object]:  # noqa: ANN401 (
     return {names[kind]: value} if kind in names else {}
 
 
-class Merged(NamedTuple):
-    """A merged op or case: the op's name, its file, what is written, its sound keys, names of broken ones."""
+class Context(NamedTuple):
+    """What an input is read in: the sound keys of its op or case, the spec's folder, and a dtype."""
 
-    op: str
-    origin: Origin
-    node: Written
     keys: Keys
-    broken: set[str]
-    dtype: str | None = None  # of inputs that name none: the entry of `dtypes`, or as an op type has it
-
-    @property
-    def has_broken_inputs(self) -> bool:
-        """Whether some input has a fault, from which others would only follow."""
-        return any(name.startswith("inputs") for name in self.broken)
+    folder: str
+    dtype: str | None  # of inputs that name none: the entry of `dtypes`, or as an op type has it
 
     @property
     def is_raw_op(self) -> bool:
@@ -70,27 +62,32 @@ class Merged(NamedTuple):
         return self.keys.op_type is not None and self.keys.forward is None
 
 
-def _read_input(case: Merged, name: str, node: Written, model: Keys) -> InputSpec:
+def has_broken_inputs(op: Keys) -> bool:
+    """Whether some input has a fault, from which others would only follow."""
+    return any(name.startswith("inputs") for name in op.broken)
+
+
+def _read_input(case: Context, name: str, keys: Keys, shape: Sequence[int] | None) -> InputSpec:
     """Return an input, named `values[0]` in a list.
 
     Raises:
         Unreadable: it has faults, which are logged.
     """
-    moving = read_moving(node, model)
-    before, sources = node.log.count, sources_of(model)
+    node, moving = keys.node, read_moving(keys)
+    before, sources = node.log.count, sources_of(keys)
     if len(sources) > 1:
         message = f"must have one source of values, but got {' and '.join(sources)}. Keep one of them"
         node.refuse(message, list(sources)[1])
     kind, value = next(iter(sources.items()), ("default", None))
-    dtype = model.dtype or _own_dtype(model) or case.dtype or DEFAULT_DTYPE
+    dtype = keys.dtype or _own_dtype(keys) or case.dtype or DEFAULT_DTYPE
     source = Source(kind, _arguments_of(kind, value))
     _require_family(kind, dtype, node)
     checks = constraints.LiteralChecks(node, dtype)
-    shape = tuple(model.shape) if model.shape is not None else None
+    shape = tuple(shape) if shape is not None else None
     if kind == "value":
         shape = checks.check_value(value, shape)
     elif kind == "file":
-        shape = checks.check_file(case.origin.folder, source.arguments, shape, moving["domain"])
+        shape = checks.check_file(case.folder, source.arguments, shape, moving["domain"])
     else:
         checks.check_arguments(source)
     if shape is None:
@@ -98,7 +95,7 @@ def _read_input(case: Merged, name: str, node: Written, model: Keys) -> InputSpe
             node.add("is missing; write the dimensions, such as [3, 2] ([] for a scalar)", "shape")
         raise Unreadable
     checks.check_shape(kind, shape)
-    tensor = fill(InputSpec, model, name=name, dtype=dtype, shape=shape, source=source, **moving)
+    tensor = fill(InputSpec, keys, name=name, dtype=dtype, shape=shape, source=source, **moving)
     if node.log.count == before:
         constraints.check_moving(node, tensor)
     if node.log.count == before and tensor.symmetric:
@@ -142,19 +139,19 @@ def fill(record: type[Record], model: Keys | None, **own: Any) -> Record:  # noq
     return record(**{**written, **own})
 
 
-def read_moving(node: Written, model: Keys) -> dict[str, Any]:
+def read_moving(keys: Keys) -> dict[str, Any]:
     """Return how far an input or a variable goes: `domain`, and `keeps`, why it doesn't move.
 
     What doesn't move without a reason is logged, and a reason without that.
     """
-    stays = model.move is False
-    if stays and not model.reason:
-        node.add("must go with a reason. Say why it doesn't move: {move: false, reason: ...}", "move")
-    if model.reason and not stays:
-        node.add("must go with move: false. Drop it, or say move: false", "reason")
-    written = (model.domain.low, model.domain.high) if model.domain else (None, None)
+    stays = keys.move is False
+    if stays and not keys.reason:
+        keys.node.add("must go with a reason. Say why it doesn't move: {move: false, reason: ...}", "move")
+    if keys.reason and not stays:
+        keys.node.add("must go with move: false. Drop it, or say move: false", "reason")
+    written = (keys.domain.low, keys.domain.high) if keys.domain else (None, None)
     domain = tuple(limit if end is None else end for end, limit in zip(written, UNBOUNDED, strict=True))
-    return {"domain": domain, "keeps": (stays and model.reason) or ""}
+    return {"domain": domain, "keeps": (stays and keys.reason) or ""}
 
 
 def _op_dtypes(op: Keys) -> dict[str, str]:
@@ -200,26 +197,26 @@ def _structure_of(keys: Keys) -> tuple[str, Mapping[str | int, Any]]:
     return key, parts if isinstance(parts, dict) else dict(enumerate(parts))
 
 
-def leaves_of(keys: Keys | None) -> Iterator[Keys]:
+def leaves_of(keys: Keys) -> Iterator[Keys]:
     """Yield the tensors of an argument; a name alone declares one about which nothing is known."""
-    key, parts = _structure_of(keys or Keys())
+    key, parts = _structure_of(keys)
     if not key:
-        yield keys or Keys()
+        yield keys
     for part in parts.values():
         yield from leaves_of(part)
 
 
-def read_arguments(case: Merged) -> tuple[Argument, ...]:
+def read_arguments(case: Context) -> tuple[Argument, ...]:
     """Return a case's arguments.
 
     Raises:
         Unreadable: there are faults, which are logged.
     """
-    inputs, dtypes, node = case.keys.inputs or {}, _op_dtypes(case.keys), case.node
+    inputs, dtypes = case.keys.inputs or {}, _op_dtypes(case.keys)
 
     def read_argument(name: str) -> Argument:
         own = case._replace(dtype=dtypes.get(name) or case.dtype)
-        form, tensors = _read(own, name, node.at("inputs", name), inputs[name])
+        form, tensors = _read(own, name, inputs[name])
         return Argument(name, tensors, form)
 
     arguments = tuple(_read_each(inputs, read_argument))
@@ -229,7 +226,7 @@ def read_arguments(case: Merged) -> tuple[Argument, ...]:
         ((label, count),) = labels.most_common(1)
         if count > 1:
             message = f"must have labels that differ, but two tensors are {label!r}. Rename one"
-            node.refuse(message, "inputs", argument.name)
+            case.keys.node.refuse(message, "inputs", argument.name)
     return arguments
 
 
@@ -259,32 +256,31 @@ def check_known(case_inputs: Written, inputs: Written) -> None:
                 check_known(node.at(key), inputs.at(name, key))
 
 
-def _read(case: Merged, name: str, node: Written, keys: Keys | None) -> Read:
-    place, parts = _structure_of(keys or Keys())
+def _read(case: Context, name: str, keys: Keys) -> Read:
+    place, parts = _structure_of(keys)
     if not place:
-        return _read_tensor(case, name, node, keys or Keys())
+        return _read_tensor(case, name, keys)
     kind = "object" if place == "fields" else place
     if case.is_raw_op and kind != "list":
-        node.refuse(
+        keys.node.refuse(
             f"must be a tensor or a list of tensors for an op type, but got a structure ({kind}). "
             "Name the op type's own arguments",
         )
-    _require_alone(node, kind)
+    _require_alone(keys.node, kind)
 
     def read_part(key: str | int) -> Read:
-        label = f"{name}[{key}]" if isinstance(key, int) else f"{name}.{key}"
-        return _read(case, label, node.at(place, key), parts[key])
+        return _read(case, f"{name}[{key}]" if isinstance(key, int) else f"{name}.{key}", parts[key])
 
     read = _read_each(parts, read_part)
     names = tuple(key for key in parts if isinstance(key, str))
-    form = Form(kind, tuple(form for form, _ in read), names, (keys or Keys()).object or "")
+    form = Form(kind, tuple(form for form, _ in read), names, keys.object or "")
     return form, tuple(tensor for _, own in read for tensor in own)
 
 
-def _read_tensor(case: Merged, name: str, node: Written, model: Keys) -> Read:
-    kinds = [kind for kind in ("sparse", "ragged") if getattr(model, kind) is not None]
+def _read_tensor(case: Context, name: str, keys: Keys) -> Read:
+    node, kinds = keys.node, [kind for kind in ("sparse", "ragged") if kind in keys]
     if not kinds:
-        return Form(), (_read_input(case, name, node, model),)
+        return Form(), (_read_input(case, name, keys, keys.shape),)
     if len(kinds) > 1:
         node.refuse("must not stand beside sparse. Keep one of them", "ragged")
     (kind,) = kinds
@@ -298,7 +294,7 @@ def _read_tensor(case: Merged, name: str, node: Written, model: Keys) -> Read:
             f"must be of arrays for a NumPy forward, but got a {kind} tensor. "
             "Give its parts as inputs of their own, and build it in the forward",
         )
-    return (_read_sparse if kind == "sparse" else _read_ragged)(case, name, node, model)
+    return (_read_sparse if kind == "sparse" else _read_ragged)(case, name, keys)
 
 
 def _require_alone(node: Written, kind: str) -> None:
@@ -321,17 +317,15 @@ def _require_alone(node: Written, kind: str) -> None:
             node.refuse(f"is missing; {remedies[key]}", key)
 
 
-def _read_sparse(case: Merged, name: str, node: Written, model: Keys) -> Read:
+def _read_sparse(case: Context, name: str, keys: Keys) -> Read:
     """Return a SparseTensor's indices, values and dense shape."""
-    sparse = model.sparse or Keys()
-    if not model.shape:
-        fault = "is missing" if model.shape is None else "must have a dimension, but got []"
-        node.refuse(f"{fault}; write the dense shape of the sparse tensor, such as [3, 4]", "shape")
-    shape = tuple(model.shape)
-    count = _count_nonzeros(node, sparse, shape)
-    own = Keys({**model, "shape": [count], "sparse": None})
-    values = _read_input(case, f"{name}.values", node, own)
-    indices = _places(f"{name}.indices", sparse.indices or [])
+    if not keys.shape:
+        fault = "is missing" if keys.shape is None else "must have a dimension, but got []"
+        keys.node.refuse(f"{fault}; write the dense shape of the sparse tensor, such as [3, 4]", "shape")
+    shape = tuple(keys.shape)
+    count = _count_nonzeros(keys.node, keys.sparse, shape)
+    values = _read_input(case, f"{name}.values", keys, [count])
+    indices = _places(f"{name}.indices", keys.sparse.indices or [])
     if not indices.shape[0]:
         source = Source("places", {"shape": shape})
         indices = replace(indices, shape=(count, len(shape)), source=source)
@@ -366,10 +360,10 @@ def _count_nonzeros(node: Written, sparse: Keys, shape: tuple[int, ...]) -> int:
     return count
 
 
-def _read_ragged(case: Merged, name: str, node: Written, model: Keys) -> Read:
+def _read_ragged(case: Context, name: str, keys: Keys) -> Read:
     """Return a RaggedTensor's flat values and row splits."""
-    ragged = model.ragged
-    if model.shape is not None:
+    node, ragged = keys.node, keys.ragged
+    if keys.shape is not None:
         node.refuse(
             "must be left out for a ragged tensor: ragged.row_lengths says how long its rows are. "
             "Write ragged.inner_shape for the dimensions of each value",
@@ -383,8 +377,7 @@ def _read_ragged(case: Merged, name: str, node: Written, model: Keys) -> Read:
                 *("ragged", "row_lengths", outer + 1),
             )
     shape = [sum(nested[-1]), *(ragged.inner_shape or ())]
-    own = Keys({**model, "shape": shape, "ragged": None})
-    values = _read_input(case, f"{name}.flat_values", node, own)
+    values = _read_input(case, f"{name}.flat_values", keys, shape)
     splits = [
         _places(
             f"{name}.row_splits" if len(nested) == 1 else f"{name}.nested_row_splits[{depth}]",
@@ -399,18 +392,18 @@ FUNCTIONS = ("forward", "gradient", "reference")
 FUNCTION_KEYS = frozenset({"forward", "op_type", "gradient", "binding"})
 
 
-def read_function(case: Merged, key: str) -> FunctionRef | None:
+def read_function(op: Keys, key: str) -> FunctionRef | None:
     """Return a function of a spec: `module:attribute`, `.attribute` or `{numpy: module:function}`.
 
     One of a module that the spec doesn't name is logged.
     """
-    written, module = case.keys.get(key), case.keys.module
+    written, module = op.get(key), op.module
     if written is None:
         return None
     target = str(written.numpy if isinstance(written, Keys) else written)
     if target.startswith(".") and module is None:
         expected = type_of("function")["expects"]
-        case.node.add(f"must be {expected}, but got {show(target)}. Write it, or `module`", key)
+        op.node.add(f"must be {expected}, but got {show(target)}. Write it, or `module`", key)
     target = f"{module}:{target[1:]}" if target.startswith(".") else target
     return FunctionRef(target, numpy=isinstance(written, Keys))
 
@@ -424,42 +417,41 @@ def binding_of(model: Keys) -> str:
     return "override" if model.op_type is not None and model.forward is None else "custom_gradient"
 
 
-def check_binding(op: Merged) -> None:
+def check_binding(op: Keys) -> None:
     """Log contradictions among forward, op_type, gradient and binding, if none of these keys is broken."""
-    node, model = op.node, op.keys
     if FUNCTION_KEYS & op.broken:
         return
-    binding = binding_of(model)
+    binding = binding_of(op)
     has_forward, has_type, has_gradient = (
-        value is not None for value in (model.forward, model.op_type, model.gradient)
+        value is not None for value in (op.forward, op.op_type, op.gradient)
     )
     if not has_forward and not has_type:
-        node.add("is missing; write forward: module:function, or op_type for a raw op", "forward")
+        op.node.add("is missing; write forward: module:function, or op_type for a raw op", "forward")
         return
     facts = BINDINGS[binding]
     if has_forward and has_type and not facts.is_override:
-        node.add(
+        op.node.add(
             f"must stand without forward, but got both with binding {binding}. "
             "Drop one, or write binding: override",
             "op_type",
         )
     elif facts.is_override and not has_type:
-        node.add("is missing; binding override replaces the gradient of this op type", "op_type")
+        op.node.add("is missing; binding override replaces the gradient of this op type", "op_type")
     elif not has_forward and not facts.is_of_op_type:
-        node.add(f"is missing; binding {binding} wraps a function, not an op type", "forward")
+        op.node.add(f"is missing; binding {binding} wraps a function, not an op type", "forward")
     if not facts.has_gradient and has_gradient:
-        node.add(
+        op.node.add(
             "must be left out with binding autodiff, but got a function. "
             "Drop it, or write binding: custom_gradient",
             "gradient",
         )
     elif facts.has_gradient and not has_gradient:
-        node.add(f"is missing; binding {binding} attaches it to the forward", "gradient")
-    elif not facts.has_gradient and isinstance(model.forward, dict):
-        node.add(
+        op.node.add(f"is missing; binding {binding} attaches it to the forward", "gradient")
+    elif not facts.has_gradient and isinstance(op.forward, dict):
+        op.node.add(
             "must be a function of tensors for binding autodiff, but got a NumPy function. "
             "Write gradient and binding: py_func",
             "forward",
         )
-    if model.build is not None and not has_forward:
-        node.add("must go with forward, but got op_type alone. Use attrs", "build")
+    if op.build is not None and not has_forward:
+        op.node.add("must go with forward, but got op_type alone. Use attrs", "build")

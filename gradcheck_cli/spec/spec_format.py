@@ -10,6 +10,7 @@ or a module.
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 import re
@@ -23,11 +24,11 @@ from gradcheck_cli.spec import words
 from gradcheck_cli.spec.case import is_specifier
 from gradcheck_cli.spec.faults import show
 from gradcheck_cli.spec.words import CHECKS, EXCEPTIONS, PAIR_EXPECTATIONS, read_table, words_of_others
-from gradcheck_cli.spec.written import Data, Entries, Items, Path, Place, Written, plain
+from gradcheck_cli.spec.written import Data, Path, Written
 from gradcheck_cli.spec.yaml_tree import as_flow
 
 Schema = dict[str, Any]
-Form = Callable[[Schema, Data, Place], Data]  # writes out a short form
+Form = Callable[[Schema, Written], Written]  # writes out a short form
 Problem = tuple[Path, str, bool]  # where, a message, and whether it is about the key
 
 REMEDIES = {
@@ -40,7 +41,13 @@ REMEDIES = {
 
 
 class Keys(dict[str, Any]):
-    """The keys of a mapping that are written; as an attribute, any other is `None`."""
+    """The sound keys of a mapping that is written; as an attribute, any other is `None`."""
+
+    def __init__(self, node: Written) -> None:
+        """Take what is written, none of whose keys is read yet."""
+        self.node = node
+        # names of keys that aren't sound, for inputs `inputs.NAME`; of a mapping that is read by itself
+        self.broken: set[str] = set()
 
     def __getattr__(self, key: str) -> Data:
         """Return the value of a key."""
@@ -83,87 +90,83 @@ def model_of(name: str) -> Schema:
     return schema
 
 
-def read(name: str, node: Written) -> tuple[Keys, set[str]]:
+def read(name: str, node: Written) -> Keys:
     """Read a mapping by its model; what doesn't fit is logged.
 
-    Returns:
-        The keys that are sound, and the names of those that aren't: for inputs `inputs.NAME`. Sound parts can
-        still be judged, so that a user sees every fault at once, and none that only follows from another.
+    Its sound keys can still be judged, so that a user sees every fault at once, and none that only follows
+    from another.
     """
     model = model_of(name)
-    broken: set[str] = set()
     problems: list[Problem] = []
-    if not isinstance(node.data, Entries):
-        node.add(f"must be a mapping, but got {show(node.data)}")
-        return Keys(), broken
-    keys = _read_keys(model, node.data, (), problems)
+    if not isinstance(node.data, dict):
+        node.add(f"must be a mapping, but got {show(node.plain())}")
+        return Keys(node)
+    keys = _read_keys(model, node, (), problems)
     for path, message, is_of_key in problems:
         node.log.add(message, node.at(*path).place, at_key=is_of_key)
         key = str(path[0])
         is_input = key == "inputs" and len(path) > 1
-        broken |= {f"inputs.{path[1]}"} if is_input else {key, nearest(key, model["properties"])}
-    return keys, broken
+        keys.broken |= {f"inputs.{path[1]}"} if is_input else {key, nearest(key, model["properties"])}
+    return keys
 
 
-def _read_keys(model: Schema, data: Entries, path: Path, problems: list[Problem]) -> Keys:
+def _read_keys(model: Schema, node: Written, path: Path, problems: list[Problem]) -> Keys:
     schemas = model["properties"]
-    keys = Keys()
-    for key, part in data.items():
+    keys = Keys(node)
+    for key, part in node.data.items():
         count, here = len(problems), (*path, key)
         if key not in schemas:
             problems.append((here, f"unknown key. {_suggest_key(key, schemas)}", True))
-        elif part is None:
+        elif part.data is None:
             message = "must have a value, but got null. Write one, or leave the key out"
             problems.append((here, message, False))
         else:
             value = _read(schemas[key], part, here, problems)
             if len(problems) == count or key == "inputs":  # of which the sound ones are judged
                 keys[key] = value
-    missing = [key for key in model.get("required", ()) if key not in data]
+    missing = [key for key in model.get("required", ()) if key not in node.data]
     problems += [((*path, key), REMEDIES.get(key, "is missing"), False) for key in missing]
     return keys
 
 
-def _read(schema: Schema, data: Data, path: Path, problems: list[Problem], example: Data = None) -> Data:
-    # The cases of an op read what they have in common once.
-    is_scalar = not isinstance(data, (Entries, Items))
-    if not is_scalar and data.reading and data.reading[0] is schema:
-        return data.reading[1]
+def _read(schema: Schema, node: Written, path: Path, problems: list[Problem], example: Data = None) -> Data:
+    if node.reading and node.reading[0] is schema:  # the cases of an op read what they have in common once
+        return node.reading[1]
     example = schema.get("examples", [example])[0]
     own: list[Problem] = []
-    value = _read_form(_member(schema, data), data, path, own, example)
+    value = _read_form(_member(schema, node), node, path, own, example)
     if own:
         is_whole = "whole" in schema
-        problems += [(path, _expectation(schema, data, example), False)] if is_whole else own
-    elif not is_scalar:
-        data.reading = schema, value
+        problems += [(path, _expectation(schema, node.plain(), example), False)] if is_whole else own
+    else:
+        node.reading = schema, value
     return value
 
 
-def _read_form(schema: Schema, data: Data, path: Path, problems: list[Problem], example: Data) -> Data:
-    kind = schema.get("type")
-    if kind == "object" and isinstance(data, Entries) and len(data) >= schema.get("minProperties", 0):
+def _read_form(schema: Schema, node: Written, path: Path, problems: list[Problem], example: Data) -> Data:
+    kind, data = schema.get("type"), node.data
+    if kind == "object" and isinstance(data, dict) and len(data) >= schema.get("minProperties", 0):
         if "properties" in schema:
-            return _read_keys(schema, data, path, problems)
-        return _read_names(schema, data, path, problems, example)
-    if kind == "array" and isinstance(data, Items):
+            return _read_keys(schema, node, path, problems)
+        return _read_names(schema, node, path, problems, example)
+    if kind == "array" and isinstance(data, list):
         if schema.get("minItems", 0) <= len(data) <= schema.get("maxItems", math.inf):
             return [_read(schema["items"], part, (*path, i), problems) for i, part in enumerate(data)]
-    elif is_fit(schema, data):
-        return float(data) if kind == "number" else plain(data)
-    problems.append((path, _expectation(schema, data, example), False))
+    elif is_fit(schema, value := node.plain()):
+        return float(value) if kind == "number" else value
+    problems.append((path, _expectation(schema, node.plain(), example), False))
     return None
 
 
 def _read_names(
-    schema: Schema, data: Entries, path: Path, problems: list[Problem], example: Data
+    schema: Schema, node: Written, path: Path, problems: list[Problem], example: Data
 ) -> dict[str, Any]:
     names, values = schema.get("propertyNames"), schema["additionalProperties"]
     if values is True:
-        return plain(data)  # type: ignore[no-any-return]
+        return node.plain()  # type: ignore[no-any-return]
     parts: dict[str, Any] = {}
     of_a_part = next(iter(example.values()), None) if isinstance(example, dict) else None
-    for key, part in data.items():
+    for key, part in node.data.items():
         count, here = len(problems), (*path, key)
         if names and not is_fit(names, key):
             problems.append((here, _expectation(names, key), True))
@@ -173,20 +176,16 @@ def _read_names(
     return parts
 
 
-def _form_of(data: Data) -> str:
-    return "object" if isinstance(data, dict) else "array" if isinstance(data, list) else ""
-
-
-def _member(schema: Schema, data: Data) -> Schema:
+def _member(schema: Schema, node: Written) -> Schema:
     """Return the schema of a value's form, of those that a schema allows; the first for any other form."""
     if "$ref" in schema:
         return model_of(schema["$ref"])
     if "anyOf" not in schema:
         return schema
-    form = _form_of(data)
-    members = [_member(member, data) for member in schema["anyOf"]]
-    fitting = (member for member in members if (member.get("type") == form if form else is_fit(member, data)))
-    return next(fitting, members[0])
+    form = "object" if isinstance(node.data, dict) else "array" if isinstance(node.data, list) else ""
+    members = [_member(member, node) for member in schema["anyOf"]]
+    fits = (member.get("type") == form if form else is_fit(member, node.data) for member in members)
+    return next(itertools.compress(members, fits), members[0])
 
 
 _KINDS: dict[str, Callable[[Data], bool]] = {
@@ -268,35 +267,33 @@ def _suggest_key(key: str, keys: Mapping[str, object]) -> str:
     return other or suggest(key, keys, "Possible keys")
 
 
-def is_shape(data: object) -> bool:
+def _is_shape(node: Written) -> bool:
     """Whether what is written is a list of whole numbers: as an input, a tensor of that shape."""
-    return isinstance(data, list) and all(type(size) is int for size in data)
+    return isinstance(node.data, list) and all(type(size.data) is int for size in node.data)
 
 
-def _pair(schema: Schema, data: Data, _: Place) -> Data:
+def _pair(schema: Schema, node: Written) -> Written:
     """Write out a list of two numbers for the two keys of a mapping."""
-    ends = list(_member(schema, data)["properties"])
-    if not isinstance(data, Items) or len(data) != len(ends):
-        return data
-    places = dict(zip(ends, data.places.values(), strict=True))
-    return Entries(dict(zip(ends, data, strict=True)), places)
+    ends = _member(schema, node)["properties"]
+    return node.having(dict(zip(ends, node.data, strict=True))) if len(node.items) == len(ends) else node
 
 
-def _word(_: Schema, data: Data, place: Place) -> Data:
+def _word(_: Schema, node: Written) -> Written:
     """Write out one word in the place of a list of words."""
-    return Items([data], {0: place}) if isinstance(data, str) else data
+    return node.having([node]) if isinstance(node.data, str) else node
 
 
-def _row(_: Schema, data: Data, place: Place) -> Data:
+def _row(_: Schema, node: Written) -> Written:
     """Write out the row lengths of one ragged dimension."""
-    is_row = data and is_shape(data) and min(data) >= 0
-    return Items([data], {0: place}) if is_row else data
+    is_row = node.items and _is_shape(node) and all(length.data >= 0 for length in node.data)
+    return node.having([node]) if is_row else node
 
 
-def _input(_: Schema, data: Data, place: Place) -> Data:
-    """Write out a shape, or a list of inputs, in the place of an input."""
-    key = "shape" if is_shape(data) else "list"
-    return Entries({key: data}, {key: place}) if isinstance(data, Items) else data
+def _input(_: Schema, node: Written) -> Written:
+    """Write out a shape, a list of inputs, or nothing in the place of an input."""
+    if isinstance(node.data, list):
+        return node.having({"shape" if _is_shape(node) else "list": node})
+    return node.having({}) if node.data is None else node
 
 
 def _worded(words: tuple[str, ...], key: str) -> Form:
@@ -305,15 +302,17 @@ def _worded(words: tuple[str, ...], key: str) -> Form:
     The detail of a mismatch is its kind.
     """
 
-    def write_out(schema: Schema, entry: Data, place: Place) -> Data:
-        if isinstance(entry, str) and key not in model_of(schema["$ref"]).get("required", ()):
-            return Entries({key: entry}, {key: place})
-        named = [word for word in words if isinstance(entry, Entries) and word in entry]
-        if len(named) != 1 or key in entry or ("reason" in entry and named != ["mismatch"]):
-            return entry
+    def write_out(schema: Schema, node: Written) -> Written:
+        if isinstance(node.data, str) and key not in model_of(schema["$ref"]).get("required", ()):
+            return node.having({key: node})
+        named, entries = [word for word in words if word in node.entries], node.entries
+        if len(named) != 1 or key in entries or ("reason" in entries and named != ["mismatch"]):
+            return node
         (word,) = named
-        kind = {key: entry.of_keys([word])} if word == "mismatch" else {key: word, "reason": entry[word]}
-        return Entries(kind, dict.fromkeys(kind, entry.places[word])).over(entry.without(word))
+        why = entries[word]
+        is_kind = word == "mismatch"
+        new = {key: why.having({word: why})} if is_kind else {key: why.having(word), "reason": why}
+        return node.having({**node.without(word).data, **new})
 
     return write_out
 
@@ -328,16 +327,16 @@ _FORMS: dict[str, Form] = {
 }
 
 
-def write_out(schema: Schema, data: Data, place: Place) -> Data:
+def write_out(schema: Schema, node: Written) -> Written:
     """Return what is written with its short forms written out."""
     if "short" in schema:
-        data = _FORMS[schema["short"]](schema, data, place)
-    schema = _member(schema, data)
+        node = _FORMS[schema["short"]](schema, node)
+    schema = _member(schema, node)
     schemas, others = schema.get("properties", {}), schema.get("additionalProperties")
-    if isinstance(data, Items) and "items" in schema:
-        parts = [write_out(schema["items"], part, data.places[i]) for i, part in enumerate(data)]
-        return Items(parts, data.places)
-    if isinstance(data, Entries) and (schemas or isinstance(others, dict)):
-        new = {key: write_out(schemas.get(key, others or {}), data[key], data.places[key]) for key in data}
-        return Entries(new, data.places)
-    return data
+    if isinstance(node.data, list) and "items" in schema:
+        return node.having([write_out(schema["items"], part) for part in node.data])
+    if isinstance(node.data, dict) and (schemas or isinstance(others, dict)):
+        return node.having(
+            {key: write_out(schemas.get(key, others or {}), part) for key, part in node.data.items()}
+        )
+    return node

@@ -1,19 +1,14 @@
-"""What is written in a spec: plain mappings, lists and scalars that know where each value stands; for faults.
-
-A mapping or list keeps the places of its values. So whatever is made of parts of several texts, by merging or
-by writing out a short form, knows where each part is written.
-"""
+"""What is written in a spec: mappings, lists and scalars, each with the place where it stands; for faults."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from gradcheck_cli.errors import Fault
 
 Path: TypeAlias = tuple[str | int, ...]
-Data: TypeAlias = Any  # mappings, lists and scalars that are written
+Data: TypeAlias = Any  # what is written: mappings, lists and scalars
 
 
 class Unreadable(Exception):  # noqa: N818 (control flow of those who read)
@@ -35,47 +30,6 @@ class Place(NamedTuple):
     keys: Path = ()
     spot: Spot = Spot()
     key: Spot = Spot()
-
-
-class Entries(dict[Any, Any]):
-    """A mapping that knows where each of its values is written."""
-
-    def __init__(self, values: Mapping[Any, Any], places: Mapping[Any, Place]) -> None:
-        """Take the values, and their places by the same keys."""
-        super().__init__(values)
-        self.places = places
-        # by what part of the format it was read, and as what; `None` before, or if it has faults
-        self.reading: tuple[object, Data] | None = None
-
-    def over(self, below: Entries) -> Entries:
-        """Return these entries with those below them that have other keys."""
-        return Entries({**below, **self}, {**below.places, **self.places})
-
-    def of_keys(self, keys: Iterable[str]) -> Entries:
-        """Return the entries of some keys, in their order."""
-        keys = list(keys)
-        return Entries({key: self[key] for key in keys}, {key: self.places[key] for key in keys})
-
-    def without(self, *keys: str) -> Entries:
-        """Return the entries of all keys but these."""
-        return self.of_keys(key for key in self if key not in keys)
-
-
-class Items(list[Any]):
-    """A list that knows where each of its elements is written."""
-
-    def __init__(self, values: Iterable[Any], places: Mapping[Any, Place]) -> None:
-        """Take the elements, and their places by index."""
-        super().__init__(values)
-        self.places = places
-        self.reading: tuple[object, Data] | None = None  # as `Entries` have it
-
-
-def plain(written: Data) -> Data:
-    """Return what is written without its places, for what outlives the reading of a spec."""
-    if isinstance(written, dict):
-        return {key: plain(value) for key, value in written.items()}
-    return list(map(plain, written)) if isinstance(written, list) else written
 
 
 @dataclass
@@ -102,52 +56,57 @@ class FaultLog:
             self.settled.add((place.path, place.spot.line, show_place(place.keys)))
 
 
-class Written(NamedTuple):
-    """A part of a spec, where it is written, and the log for its faults."""
+@dataclass(eq=False, slots=True)
+class Written:
+    """A part of a spec, where it is written, and the log for its faults.
+
+    The parts of a mapping or list are of this class, too. So what is made of parts of several texts, by
+    merging or by writing out a short form, knows where each part is written.
+    """
 
     log: FaultLog
-    data: Data
+    data: Data  # a mapping or list of parts, or a scalar
     place: Place
+    # by what part of the format it was read, and as what; `None` before, or if it has faults
+    reading: tuple[object, Any] | None = None
+
+    def having(self, data: Data) -> Written:
+        """Return other data in this place."""
+        return Written(self.log, data, self.place)
+
+    def without(self, *keys: str) -> Written:
+        """Return this mapping without the entries of some keys."""
+        return self.having({key: part for key, part in self.data.items() if key not in keys})
 
     def at(self, *path: str | int) -> Written:
         """Return what is at `path` below this one; its data is `None` if there is nothing.
 
         A word or number that stands for a list is its own element.
         """
-        data, place = self.data, self.place
+        part = self
         for key in path:
-            try:
-                data, place = data[key], data.places[key]
-            except (KeyError, IndexError, TypeError, AttributeError):
-                if isinstance(key, str) or isinstance(data, Items | None):
-                    place = place._replace(keys=(*place.keys, key))
-                    data = None
-        return Written(self.log, data, place)
-
-    def having(self, **parts: Data) -> Written:
-        """Return this mapping with other values of some keys, which may stand elsewhere."""
-        written = {
-            key: part if isinstance(part, Written) else self.at(key)._replace(data=part)
-            for key, part in parts.items()
-        }
-        values = {key: part.data for key, part in written.items()}
-        places = {key: part.place for key, part in written.items()}
-        return self._replace(data=Entries(values, places).over(self.data))
+            data = part.data
+            if key in data if isinstance(data, dict) else isinstance(data, list) and key in range(len(data)):
+                part = data[key]
+            elif isinstance(key, str) or data is None or isinstance(data, list):
+                part = Written(self.log, None, part.place._replace(keys=(*part.place.keys, key)))
+        return part
 
     @property
     def entries(self) -> dict[str, Written]:
         """The entries of a mapping; empty for anything else."""
-        return {key: self.at(key) for key in self.data} if isinstance(self.data, dict) else {}
+        return self.data if isinstance(self.data, dict) else {}
 
     @property
     def items(self) -> list[Written]:
         """The elements of a list; empty for anything else."""
-        return [self.at(index) for index in range(len(self.data))] if isinstance(self.data, list) else []
+        return self.data if isinstance(self.data, list) else []
 
-    def words(self, key: str) -> list[Any]:
-        """Return the elements of a list under a key, or the one word in its place; else none."""
-        data = self.at(key).data
-        return [data] if isinstance(data, str) else data if isinstance(data, list) else []
+    def plain(self) -> Data:
+        """Return what is written without its places, for what outlives the reading of a spec."""
+        if isinstance(self.data, dict):
+            return {key: part.plain() for key, part in self.data.items()}
+        return [part.plain() for part in self.data] if isinstance(self.data, list) else self.data
 
     def add(self, message: str, *path: str | int) -> None:
         """Log a fault of this part, or of what should be at `path` below it."""

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from gradcheck_cli.spec.written import Data, Entries, FaultLog, Items, Place, Spot, Written
+from gradcheck_cli.spec.written import Data, FaultLog, Place, Spot, Written
 from gradcheck_cli.visible import cut
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -53,9 +53,6 @@ class _Stop(Exception):  # noqa: N818 (control flow inside this module)
     """A fault after which the rest of the file can't be read: a message and a place."""
 
 
-_Part: TypeAlias = tuple[Data, Place]  # a value, and where it stands
-
-
 class _Reader:
     """Reads values from parser events."""
 
@@ -63,7 +60,7 @@ class _Reader:
         self._log, self._path = log, path
         self.documents: list[Written] = []
         self._events: Iterator[Event] = iter(())
-        self._anchors: dict[str, _Part | None] = {}  # `None` while its own value is read
+        self._anchors: dict[str, Written | None] = {}  # `None` while its own value is read
         self._count = 0
 
     def read(self, content: bytes) -> None:
@@ -74,8 +71,8 @@ class _Reader:
             for event in self._events:
                 if isinstance(event, yaml.DocumentStartEvent):
                     self._anchors = {}
-                    part = self._value(next(self._events), Place(self._path, key=_spot(event)))
-                    self.documents.append(Written(self._log, *part))
+                    place = Place(self._path, key=_spot(event))
+                    self.documents.append(self._value(next(self._events), place))
         except yaml.YAMLError as error:
             raise self._syntax_fault(text, error) from None
 
@@ -107,62 +104,65 @@ class _Reader:
             message += ". Indent with spaces, not tabs"
         return _Stop(message, Place(self._path, (), spot))
 
-    def _value(self, event: Event, place: Place) -> _Part:
-        """Return a value whose keys are those of a place, with the place."""
+    def _value(self, event: Event, place: Place) -> Written:
+        """Return a value whose keys are those of a place."""
         place = Place(place.path, place.keys, _spot(event), place.key)
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event.anchor, place)
         self._spend(place)
         if isinstance(event, yaml.ScalarEvent):
             data = self._scalar(event, place)
-            part = data, place._replace(spot=place.key) if data is None else place
+            part = Written(self._log, data, place._replace(spot=place.key) if data is None else place)
         else:
             part = self._collection(event, place)
         if event.anchor:
             self._anchors[event.anchor] = part
         return part
 
-    def _alias(self, anchor: str | None, place: Place) -> _Part:
+    def _alias(self, anchor: str | None, place: Place) -> Written:
         if anchor not in self._anchors:
             raise _Stop(f"must refer to an anchor above, but got *{anchor}", place)
         part = self._anchors[anchor]
         if part is None:
             raise _Stop(f"must not contain itself, but *{anchor} stands inside &{anchor}", place)
-        return self._copy(part[0], place), place._replace(spot=part[1].spot)
+        return Written(self._log, self._copy(part, place), place._replace(spot=part.place.spot))
 
-    def _copy(self, data: Data, place: Place) -> Data:
+    def _copy(self, part: Written, place: Place) -> Data:
         """Return an alias's value, whose parts have places below that of the alias."""
         self._spend(place)
-        if not isinstance(data, (Entries, Items)):
-            return data
+        if not isinstance(part.data, (dict, list)):
+            return part.data
         _check_depth(place)
-        places = {key: part._replace(keys=(*place.keys, key)) for key, part in data.places.items()}
-        parts = {key: self._copy(data[key], place._replace(keys=part.keys)) for key, part in places.items()}
-        return Entries(parts, places) if isinstance(data, Entries) else Items(parts.values(), places)
 
-    def _collection(self, event: Event, place: Place) -> _Part:
+        def copy(key: str | int, inner: Written) -> Written:
+            keys = (*place.keys, key)
+            data = self._copy(inner, place._replace(keys=keys))
+            return Written(self._log, data, inner.place._replace(keys=keys))
+
+        if isinstance(part.data, dict):
+            return {key: copy(key, inner) for key, inner in part.data.items()}
+        return [copy(index, inner) for index, inner in enumerate(part.data)]
+
+    def _collection(self, event: Event, place: Place) -> Written:
         is_mapping = isinstance(event, yaml.MappingStartEvent)
         _check_depth(place)
         self._check_tag(event, place, "map" if is_mapping else "seq")
         if event.anchor:
             self._anchors[event.anchor] = None
-        values: dict[Any, Any] = {}
-        places: dict[Any, Place] = {}
+        parts: dict[Any, Written] = {}
         for child in self._events:
             if isinstance(child, yaml.CollectionEndEvent):
                 break
             spot = _spot(child)
-            key = self._key(child, Place(place.path, place.keys, spot), places) if is_mapping else len(values)
+            key = self._key(child, Place(place.path, place.keys, spot), parts) if is_mapping else len(parts)
             below = Place(place.path, (*place.keys, key), spot, spot)
-            value, below = self._value(next(self._events) if is_mapping else child, below)
-            values.setdefault(key, value)
-            places.setdefault(key, below)
+            parts.setdefault(key, self._value(next(self._events) if is_mapping else child, below))
         above = place.key if place.keys else place.spot
         is_beside = event.flow_style and place.spot.line == above.line
         place = Place(place.path, place.keys, _spot(event, child) if is_beside else above, place.key)
-        return Entries(values, places) if is_mapping else Items(values.values(), places), place
+        return Written(self._log, parts if is_mapping else list(parts.values()), place)
 
-    def _key(self, event: Event, place: Place, places: Mapping[Any, Place]) -> str:
+    def _key(self, event: Event, place: Place, parts: Mapping[Any, Written]) -> str:
         if not isinstance(event, yaml.ScalarEvent):
             got = f"the alias *{event.anchor}" if isinstance(event, yaml.AliasEvent) else "a list or mapping"
             raise _Stop(f"must have text as keys, but got {got} as a key", place)
@@ -173,8 +173,8 @@ class _Reader:
             message = f"must have text as key, but got {text or 'nothing'}. Put it in quotes"
         elif text == "<<":
             message = "merge keys aren't supported. Write the keys out, or use `defaults:`"
-        elif text in places:
-            message = f"duplicate key; it stands on line {places[text].key.line} already"
+        elif text in parts:
+            message = f"duplicate key; it stands on line {parts[text].place.key.line} already"
         if message:
             self._log.settle(message, place)
         return text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -40,20 +40,13 @@ from gradcheck_cli.tensorflow_backend.traces.state import Resource, captured_ids
 from gradcheck_cli.tensorflow_backend.traces.trace_faults import run_error, trace_function
 
 
-def trace_alone(case: Case, unknown: Collection[int]) -> Callable[[Sequence[Array]], list[Any]]:
+def trace_alone(case: Case) -> Callable[[Sequence[Array]], list[Any]]:
     """Trace the forward of a case by itself, and return it as a function of the inputs' values.
-
-    Args:
-        unknown: indices of the arguments whose shapes the trace doesn't know.
 
     Raises:
         Exception: whatever the forward raises. What the function raises is a `CaseFailedError`.
     """
-    owners = [index for index, argument in enumerate(case.arguments) for _ in argument.tensors]
-    signature = [
-        tf.TensorSpec(None if owner in unknown else tensor.shape, tensor.dtype)
-        for tensor, owner in zip(case.tensors, owners, strict=True)
-    ]
+    signature = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in case.tensors]
     function = trace_function(lambda *tensors: Binder(case).forward().call(*tensors), signature)
 
     def call(values: Sequence[Array]) -> list[Any]:

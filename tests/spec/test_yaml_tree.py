@@ -4,7 +4,7 @@ import pytest
 
 from gradcheck_cli.spec import yaml_tree
 from gradcheck_cli.spec.merge_trees import merge_op
-from gradcheck_cli.spec.written import FaultLog, Written, show_place
+from gradcheck_cli.spec.written import FaultLog, show_place
 from gradcheck_cli.spec.yaml_tree import read_scalar
 
 
@@ -71,7 +71,7 @@ def test_nan():
 
 def test_quoted_scalars_are_text():
     (document,), faults = parse(b"a: '1'\nb: \"~\"\nc: !!str 1")
-    assert document.data == {"a": "1", "b": "~", "c": "1"}
+    assert document.plain() == {"a": "1", "b": "~", "c": "1"}
     assert not faults
 
 
@@ -94,14 +94,14 @@ def test_values_know_line_and_place():
 
 def test_an_alias_has_a_place_of_its_own():
     (document,), faults = parse(b"a: &x {k: [1]}\nb: *x\n")
-    assert document.data == {"a": {"k": [1]}, "b": {"k": [1]}}
+    assert document.plain() == {"a": {"k": [1]}, "b": {"k": [1]}}
     assert places_of(document, ("b", "k", 0)) == [(1, "b.k[0]")]
     assert not faults
 
 
 def test_a_merged_part_has_the_place_of_the_uppermost_text_that_holds_it():
     (above, below), _ = parse(b"inputs: {a: 1}\n---\ninputs: {a: 2, b: 3}\ny: 1\n")
-    merged = Written(above.log, merge_op(below.data, above.data), above.place)
+    merged = merge_op(below, above)
     paths = [("inputs", "a"), ("inputs", "b"), ("y",), ("inputs", "c")]
     assert [line for line, _ in places_of(merged, *paths)] == [1, 3, 4, 1]
 
@@ -167,5 +167,5 @@ def test_a_file_beyond_the_limit(monkeypatch):
 def test_the_pure_python_parser_serves_too(monkeypatch):
     monkeypatch.delattr(yaml_tree.yaml, "CSafeLoader")
     (document,), faults = parse(b"a: ['1', 2, no]\n")
-    assert document.data == {"a": ["1", 2, "no"]}
+    assert document.plain() == {"a": ["1", 2, "no"]}
     assert not faults

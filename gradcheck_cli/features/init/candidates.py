@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from typing import Any
@@ -27,14 +28,25 @@ _LARGEST_COUNT = 3  # whole numbers are below it: some axis of most bases is as 
 Says = Any  # what a spec says about an input: a mapping, or a list of them for a list input
 
 
-def kind_of(name: str, others: Collection[str] = ()) -> str:
-    """Return the kind of value that an input's name suggests, given the other names; empty for none."""
+def kind_of(name: str) -> str:
+    """Return the kind of value that an input's name suggests; empty for none."""
     words = name.lower().strip("_").split("_")
     for kind, hints in TABLES["words"].items():
         if words[-1] in hints or (kind == "mask" and words[0] in hints):
             return str(kind)
-    partners, kind = TABLES["beside"].get(name, ("", ""))
-    return str(kind) if set(partners.split()) & set(others) else ""
+    return ""
+
+
+def nearest(choices: Sequence[Sequence[Any]]) -> Iterator[list[Any]]:
+    """Yield one of each of these choices, the likeliest first: what passes over the fewest likelier ones."""
+    waiting: list[tuple[int, tuple[int, ...]]] = [(0, ())]
+    while waiting:
+        passed, chosen = heapq.heappop(waiting)
+        if len(chosen) == len(choices):
+            yield [choice[index] for choice, index in zip(choices, chosen, strict=True)]
+        else:
+            for index in range(len(choices[len(chosen)])):
+                heapq.heappush(waiting, (passed + index, (*chosen, index)))
 
 
 def with_kind(says: Says, kind: str) -> Says:
@@ -45,20 +57,15 @@ def with_kind(says: Says, kind: str) -> Says:
     is_free = shape is not None and set(says) <= {"shape", "dtype"} and _fits(kind, shape)
     if not is_free or says.get("dtype", "float64") not in VARYING_DTYPES:
         return says
-    return _drawn(kind, shape) | says
+    return {"shape": shape, **KINDS[kind]} | says
 
 
 def _fits(kind: str, shape: Sequence[int]) -> bool:
     return kind != "positive definite" or (len(shape) > 1 and shape[-1] == shape[-2])
 
 
-def _drawn(kind: str, shape: Sequence[int]) -> dict[str, Any]:
-    is_empty = kind == "probabilities" and not shape
-    return {"shape": [3] if is_empty else list(shape), **KINDS.get(kind, {})}
-
-
-def choices_of(  # noqa: PLR0913 (what is known about one input)
-    tensor: DraftInput, base: Sequence[int], kind: str, names: Collection[str], *, is_first: bool, whole: bool
+def choices_of(
+    tensor: DraftInput, base: Sequence[int], kind: str, *, is_first: bool, whole: bool
 ) -> list[Says]:
     """Return what a spec may say about an input, if the first one has the shape `base`.
 
@@ -66,18 +73,17 @@ def choices_of(  # noqa: PLR0913 (what is known about one input)
         tensor: its name, and what is known about it.
         base: a shape.
         kind: of numbers, where the name suggests none.
-        names: those of all inputs.
         is_first: whether it is the first, whose shape is the base.
         whole: whether whole numbers are likelier than others.
     """
     says = tensor.says or {}
     if isinstance(says, list):
         element = replace(tensor, says=says[0])
-        chosen = choices_of(element, base, kind, names, is_first=is_first, whole=whole)
+        chosen = choices_of(element, base, kind, is_first=is_first, whole=whole)
         return [[_element(made, index) for index in range(len(says))] for made in chosen]
     if says.keys() & {"shape", "value", "object"}:
         return [says]
-    dtype, by_name = says.get("dtype", ""), kind_of(tensor.name, names)
+    dtype, by_name = says.get("dtype", ""), kind_of(tensor.name)
     values = ["text"] if dtype == "string" else [*_of_name("whole", tensor), *_whole_values(base)]
     numbers = [{"value": value, "dtype": "int32", **says} for value in values]
     if dtype.startswith(("int", "uint", "string")):
@@ -86,10 +92,10 @@ def choices_of(  # noqa: PLR0913 (what is known about one input)
         return [*numbers, *({"dtype": "float64", "value": made["value"]} for made in numbers)]
     own = by_name if by_name in KINDS and kind in {"", "float32"} else kind
     others = [] if is_first else _related(base, by_name)
-    is_row = by_name == "row" or (whole and not is_first)  # a table that whole numbers select from
-    shapes = [*_of_name("shapes", tensor), *([base[-1:]] if is_row else []), list(base), *others]
+    row = [base[-1:]] if by_name == "row" else []
+    shapes = [*_of_name("shapes", tensor), *row, list(base), *others]
     made = [
-        _drawn(own, shape) | ({"dtype": kind} if kind == "float32" else {}) | says
+        {"shape": shape, **KINDS[own], **(KINDS[kind] if kind == "float32" else {})} | says
         for shape in shapes
         if _fits(kind, shape)
     ]

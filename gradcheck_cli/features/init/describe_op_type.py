@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from gradcheck_cli.features.init.candidates import TABLES
+from gradcheck_cli.features.init.candidates import TABLES, nearest
 from gradcheck_cli.features.init.draft import Draft, DraftInput
 from gradcheck_cli.spec.words import DTYPES, VARYING_DTYPES
 from gradcheck_cli.spec.yaml_tree import as_flow
@@ -81,12 +81,8 @@ def _settings(definition: Any) -> list[dict[str, Any]]:
         if values:
             names.append(attr.name)
             choices.append(values)
-    # Those that differ from the first in one choice come before those that differ in two.
-    orders = sorted(itertools.product(*(range(len(values)) for values in choices)), key=sum)
-    return [
-        {name: values[index] for name, values, index in zip(names, choices, order, strict=True)}
-        for order in orders[:_MOST_SETTINGS]
-    ]
+    combined = itertools.islice(nearest(choices), _MOST_SETTINGS)
+    return [dict(zip(names, chosen, strict=True)) for chosen in combined]
 
 
 def _draft(definition: Any, settings: dict[str, Any]) -> Draft:

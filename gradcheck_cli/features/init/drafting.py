@@ -244,7 +244,7 @@ def _list_followers(wrong: Drafted) -> list[Draft]:
     """
     draft, held = wrong.draft, wrong.without_gradient
     if held:
-        are_labels = any(kind_of(name, held) == "probabilities" for name in held)
+        are_labels = any(kind_of(name) == "probabilities" for name in held)
         changes = (_as_one_hot, _as_mask) if are_labels else (_as_mask, _as_one_hot)
         return [
             draft.with_says(

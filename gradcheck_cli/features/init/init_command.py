@@ -12,13 +12,14 @@ import shlex
 import traceback
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gradcheck_cli import hooks
-from gradcheck_cli.cli.options.configured import default_paths
+from gradcheck_cli.cli.options.configured import argument, default_paths, option, takes
 from gradcheck_cli.cli.options.typed_words import function_named
 from gradcheck_cli.errors import CaseFailedError, GradcheckError, UsageError
 from gradcheck_cli.plain_files import write_text
@@ -38,36 +39,28 @@ _MOST_DEATHS = 5
 _UNDRAFTED = 3  # what was written doesn't run, or nothing was written
 
 
+@dataclass(frozen=True)
+class InitOptions:
+    """What specs are written for, and where."""
+
+    targets: tuple[str, ...] = argument(nargs=-1, metavar="[MODULE:FUNCTION]...")
+    op_type: str | None = option("--op-type TYPE", None, "Write one for this op type, from its definition.")
+    missing: str | None = option(
+        "--missing PACKAGE",
+        None,
+        "Write one for each gradient of PACKAGE that no spec checks yet: functions with a custom gradient, "
+        "and op types for which it registers one. All of its modules are imported.",
+    )
+    output: str | None = option(
+        "-o --output FILE", None, "Where to write it; - for standard output. [default: NAME.yaml in specs/]"
+    )
+    force: bool = option("--force", bool, "Overwrite an existing file.")
+
+
 @click.command("init")
-@click.argument("targets", nargs=-1, metavar="[MODULE:FUNCTION]...")
-@click.option(
-    "--op-type",
-    metavar="TYPE",
-    help="Write one for this op type, from its definition.",
-)
-@click.option(
-    "--missing",
-    metavar="PACKAGE",
-    help="Write one for each gradient of PACKAGE that no spec checks yet: functions with a custom gradient, "
-    "and op types for which it registers one. All of its modules are imported.",
-)
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    help="Where to write it; - for standard output. [default: NAME.yaml in specs/]",
-)
-@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+@takes(InitOptions)
 @click.pass_context
-def command(  # noqa: PLR0913 (one argument per option)
-    ctx: click.Context,
-    *,
-    targets: tuple[str, ...],
-    op_type: str | None,
-    missing: str | None,
-    output: str | None,
-    force: bool,
-) -> None:
+def command(ctx: click.Context, *, options: InitOptions) -> None:
     """Write a spec for MODULE:FUNCTION: a function, a layer, or anything with a custom gradient.
 
     The module is imported from the working directory. Inputs come from the signature; shapes come from
@@ -76,23 +69,23 @@ def command(  # noqa: PLR0913 (one argument per option)
     gradient is right for some inputs and wrong for others, the spec asks whether those are meant. For a
     gradient function, NAME_grad, the spec of NAME is written.
     """
-    if sum([bool(targets), op_type is not None, missing is not None]) != 1:
+    package = options.missing
+    if sum([bool(options.targets), options.op_type is not None, package is not None]) != 1:
         raise click.UsageError("name either MODULE:FUNCTION, --op-type TYPE or --missing PACKAGE.", ctx)
-    targets = tuple(function_named(target) for target in targets)
-    if missing is not None:
-        targets = _find_uncovered(missing)
-    if output not in {None, STANDARD_OUTPUT} and len(targets) > 1:
+    targets = tuple(map(function_named, options.targets)) or (options.op_type or "",)
+    if package is not None:
+        targets = _find_uncovered(package)
+    if options.output not in {None, STANDARD_OUTPUT} and len(targets) > 1:
         raise click.UsageError(f"-o names one file, and there are {len(targets)} specs to write.", ctx)
     failures = 0
-    requested = () if missing is not None and not targets else targets or (str(op_type),)
     with closing(DraftingProcess()) as process:
-        for index, target in enumerate(requested):
+        for index, target in enumerate(targets):
             try:
                 drafted = _draft(target, process)
-                _write_one(drafted, output, force=force, is_next=index > 0)
+                _write_one(drafted, options, is_next=index > 0)
                 failures += not drafted.runs
             except GradcheckError as error:
-                if missing is None:
+                if package is None:
                     raise
                 failures += 1  # a target that can't be drafted doesn't stop the others
                 is_invented = isinstance(error, CaseFailedError) and error.kind == "op_type"
@@ -127,13 +120,13 @@ def _importable(target: str) -> str:
     return re.sub(r"\.(__)?call(__)?$", "", target.partition(".<locals>")[0])
 
 
-def _write_one(drafted: Drafted, output: str | None, *, force: bool, is_next: bool) -> None:
+def _write_one(drafted: Drafted, options: InitOptions, *, is_next: bool) -> None:
     """Write a draft, and report the result of running it."""
-    if output == STANDARD_OUTPUT:
+    if options.output == STANDARD_OUTPUT:
         click.echo(("---\n" if is_next else "") + drafted.draft.text(), nl=False)
     else:
-        file = Path(output) if output is not None else _file_for(drafted)
-        _write(file, _modeline(file) + drafted.draft.text(), force=force)
+        file = _file_for(drafted) if options.output is None else Path(options.output)
+        _write(file, _modeline(file) + drafted.draft.text(), force=options.force)
         click.echo(f"wrote {file}", err=True)
         if drafted.runs:
             click.echo(f"check it: gradcheck run {shlex.quote(str(file))}", err=True)

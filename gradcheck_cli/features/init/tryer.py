@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 from gradcheck_cli import clock
 from gradcheck_cli.errors import CaseFailedError, GradcheckError
-from gradcheck_cli.features.init.candidates import BASES, TABLES, Says, choices_of, kind_of
+from gradcheck_cli.features.init.candidates import BASES, TABLES, Says, choices_of, kind_of, nearest
 from gradcheck_cli.features.init.draft import DEADLY, Draft
 from gradcheck_cli.spec.load import load_mapping
 from gradcheck_cli.spec.values import draw_values
@@ -41,18 +40,12 @@ class Tryer:
     # says whether a draft may be run; not if that has ended a process before
     may_try: MayTry = lambda _text: True
     why_not: str = "no inputs that were tried are taken"  # the refusal that came furthest
-    reached: int = -1
+    reached: int = -1  # 0 where the forward couldn't be traced, 1 where it couldn't be run
     refusals: list[str] = field(default_factory=list)  # of the latest shape of the first input
     first: Draft | None = None  # with the likeliest of everything
     accepted: int = 0
     is_over: bool = False  # no other inputs will help
     end: float = field(default_factory=lambda: clock.now() + _MOST_SECONDS)
-
-    def refuse(self, message: str, reached: int) -> None:
-        """Keep why inputs were refused; `reached` is how many were looked at."""
-        self.refusals.append(_NODE.sub("", message))
-        if reached > self.reached:
-            self.reached, self.why_not = reached, message
 
     def try_all(self, drafts: Sequence[Draft]) -> Iterator[Draft]:
         """Yield drafts whose forward runs, the likeliest first, as they are asked for.
@@ -83,13 +76,12 @@ class Tryer:
             seen.append(state)
             self.refusals, before = [], self.accepted
             choices = [
-                choices_of(tensor, base, kind, names, is_first=not index, whole=state[1])
+                choices_of(tensor, base, kind, is_first=not index, whole=state[1])
                 for index, tensor in enumerate(tensors)
             ]
             if all(choices):
-                search = _Search(self, draft, choices)
-                self.first = self.first or replace(search.draft(()), runs=False)
-                for taken in itertools.islice(search.answers(), _MOST_ACCEPTED):
+                self.first = self.first or replace(draft.filled(next(nearest(choices))), runs=False)
+                for taken in itertools.islice(self._search(draft, choices), _MOST_ACCEPTED):
                     self.accepted += 1
                     yield taken
             self.is_over |= clock.now() > self.end
@@ -105,11 +97,47 @@ class Tryer:
             if base in BASES:
                 bases[:0] = _resized(base, text)
 
+    def _search(self, draft: Draft, choices: Sequence[Sequence[Says]]) -> Iterator[Draft]:
+        """Yield drafts that run, of those with what is chosen for each tensor; the likeliest first."""
+        for chosen in itertools.islice(nearest(choices), _MOST_BUILT):
+            filled = draft.filled(chosen)
+            if self._runs(filled):
+                yield filled
+            elif self.is_over or any(text in why for text in _NO_KERNEL for why in self.refusals[-1:]):
+                return
+
+    def _runs(self, draft: Draft) -> bool:
+        """Whether the forward takes these inputs and returns something; keep why it doesn't."""
+        try:
+            (case,) = load_mapping(draft.mapping())
+        except GradcheckError:  # no spec may say so
+            return False
+        reached = 0
+        try:
+            function = trace_alone(case)
+            if not self.may_try(draft.text()):
+                self.why_not = DEADLY
+                return False
+            reached = 1
+            results = function([draw_values.draw(case, tensor, 0) for tensor in case.tensors])
+        except Exception as error:  # noqa: BLE001 (a refusal, of whatever kind)
+            self._refuse(error, reached)
+            return False
+        # Some inputs may be whole numbers, but not all: there would be nothing to differentiate.
+        return any(result.shape.num_elements() != 0 and not result.dtype.is_integer for result in results)
+
+    def _refuse(self, error: Exception, reached: int) -> None:
+        message = error.message if isinstance(error, CaseFailedError) else str(error)
+        self.refusals.append(_NODE.sub("", message))
+        if reached > self.reached:
+            self.reached, self.why_not = reached, message
+        self.is_over = isinstance(error, CaseFailedError) and error.kind in HOPELESS
+
 
 def _in_order(draft: Draft, names: Sequence[str]) -> list[list[int]]:
     """Return shapes to begin with: matrices for a layer, whose first axis is the batch's, and for an axis."""
     has_axis = bool({*draft.keys.get("attrs", {}), *names} & {"axis", "dim", "dims", "axes"}) or any(
-        kind_of(name, names) in {"row", "probabilities"} for name in names
+        kind_of(name) in {"row", "probabilities"} for name in names
     )
     if "variables" in draft.keys or has_axis:
         return sorted(BASES, key=lambda shape: len(shape) <= 1)
@@ -126,80 +154,3 @@ def _resized(base: Sequence[int], text: str) -> list[list[int]]:
         if size <= _LARGEST_SIZE
     ]
     return [shape for shape in resized if shape != list(base)]
-
-
-@dataclass
-class _Search:
-    """Searches what is chosen for each input.
-
-    Inputs are chosen one after another, and later ones have unknown shapes meanwhile. So a choice that is
-    refused is never combined with choices for later inputs. The combinations closest to the likeliest one
-    come first.
-    """
-
-    tryer: Tryer
-    undecided: Draft
-    choices: Sequence[Sequence[Says]]  # for each tensor what a spec may say, the likeliest first
-    built: int = 0
-    has_kernel: bool = True
-    traced: Any = None  # the latest function that was traced, with its case
-
-    def __post_init__(self) -> None:
-        # Inputs with given values come first: as counts or indices, they determine the shapes of the others.
-        places = range(len(self.choices))
-        self.order = sorted(places, key=lambda index: "value" not in str(self.choices[index][:1]))
-
-    def answers(self) -> Iterator[Draft]:
-        """Yield drafts that run."""
-        is_plain = len(self.order) > 1 and not any(made.parts for made in self.undecided.inputs)
-        takes_unknown = is_plain and self._fits(())
-        waiting: list[tuple[int, tuple[int, ...]]] = [(0, ())]  # how many likelier ones they pass over
-        while waiting and self.has_kernel and not self.tryer.is_over and self.built < _MOST_BUILT:
-            cost, chosen = heapq.heappop(waiting)
-            if len(chosen) == len(self.order):
-                if self._fits(chosen) and self._runs(chosen):
-                    yield self.draft(chosen)
-            elif not (chosen and takes_unknown) or self._fits(chosen):
-                for index in range(len(self.choices[self.order[len(chosen)]])):
-                    heapq.heappush(waiting, (cost + index, (*chosen, index)))
-
-    def draft(self, chosen: Sequence[int]) -> Draft:
-        """Return the draft with these choices, and the first ones for later inputs."""
-        indices = dict(zip(self.order, chosen, strict=False))
-        says = [choices[indices.get(index, 0)] for index, choices in enumerate(self.choices)]
-        return self.undecided.filled(says)
-
-    def _fits(self, chosen: tuple[int, ...]) -> bool:
-        """Whether the forward can be traced with these choices, and unknown shapes for later inputs."""
-        self.built += 1
-        try:
-            (case,) = load_mapping(self.draft(chosen).mapping())
-        except GradcheckError:  # no spec may say so
-            return False
-        unknown = {self.order[position] for position in range(len(chosen), len(self.order))}
-        try:
-            self.traced = trace_alone(case, unknown), case
-        except Exception as error:  # noqa: BLE001 (a refusal, of whatever kind)
-            self._refuse(error, len(chosen))
-            return False
-        return True
-
-    def _refuse(self, error: Exception, reached: int) -> None:
-        message = error.message if isinstance(error, CaseFailedError) else str(error)
-        self.tryer.refuse(message, reached)
-        self.tryer.is_over = isinstance(error, CaseFailedError) and error.kind in HOPELESS
-        self.has_kernel = not any(text in message for text in _NO_KERNEL)
-
-    def _runs(self, chosen: tuple[int, ...]) -> bool:
-        """Whether the traced forward takes these inputs and returns something."""
-        if not self.tryer.may_try(self.draft(chosen).text()):
-            self.tryer.why_not = DEADLY
-            return False
-        function, case = self.traced
-        try:
-            results = function([draw_values.draw(case, tensor, 0) for tensor in case.tensors])
-        except CaseFailedError as error:
-            self._refuse(error, len(chosen) + 1)
-            return False
-        # Some inputs may be whole numbers, but not all: there would be nothing to differentiate.
-        return any(result.shape.num_elements() != 0 and not result.dtype.is_integer for result in results)

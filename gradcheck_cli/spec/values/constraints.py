@@ -13,16 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradcheck_cli.spec.case import UNBOUNDED, InputSpec, Interval, Source, kind_of
 from gradcheck_cli.spec.faults import show
 from gradcheck_cli.spec.words import INTEGER_RANGES, LARGEST_FLOATS, SOURCES
 from gradcheck_cli.spec.written import Written
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -30,11 +26,11 @@ class ElementDistribution:
     """How one element is drawn (each part of one, for complex dtypes)."""
 
     kind: str  # the generator
+    arguments: Mapping[str, Any]  # of the generator
     range: Interval  # the ends between which values lie
     mean: float
     stddev: float
     below: Callable[[float], float]  # the probability of a value below a number
-    draw: Callable[[np.random.Generator, int], NDArray[Any]]  # a vector of so many values
 
     @property
     def middle(self) -> float:
@@ -50,61 +46,36 @@ class ElementDistribution:
         return math.fsum(self.below(b) - self.below(math.nextafter(a, math.inf)) for a, b in intervals)
 
 
-def _uniform(low: float, high: float) -> ElementDistribution:
-    """Any number between two ends."""
+Facts = tuple[Interval, float, float, Callable[[float], float]]  # the last fields of a distribution
+
+
+def _uniform(low: float, high: float) -> Facts:
     half = high / 2 - low / 2  # the width of the whole float64 range overflows
-
-    def draw(rng: np.random.Generator, count: int) -> NDArray[Any]:
-        import numpy as np
-
-        share = rng.random(count)
-        # Not low + share * (high - low): the width overflows.
-        return np.asarray(np.clip(np.float64(low) * (1 - share) + np.float64(high) * share, low, high))
-
-    return ElementDistribution(
-        "uniform",
+    stddev = half / math.sqrt(3)
+    return (
         (low, high),
         low / 2 + high / 2,
-        half / math.sqrt(3),
+        stddev,
         lambda end: (min(max(end, low), high) / 2 - low / 2) / half,
-        draw,
     )
 
 
-def _normal(mean: float = 0.0, stddev: float = 1.0) -> ElementDistribution:
-    def draw(rng: np.random.Generator, count: int) -> NDArray[Any]:
-        import numpy as np
-
-        return np.asarray(np.float64(mean) + np.float64(stddev) * rng.standard_normal(count))
-
-    def below(end: float) -> float:
-        return (1 + math.erf((end - mean) / (stddev * math.sqrt(2)))) / 2
-
-    return ElementDistribution("normal", UNBOUNDED, mean, stddev, below, draw)
+def _normal(mean: float = 0.0, stddev: float = 1.0) -> Facts:
+    return UNBOUNDED, mean, stddev, lambda end: (1 + math.erf((end - mean) / (stddev * math.sqrt(2)))) / 2
 
 
-def _integers(low: int, high: int) -> ElementDistribution:
-    """Whole numbers from `low` up to, but not including, `high`."""
+def _integers(low: int, high: int) -> Facts:
     first, last = float(low), float(high) - 1
     count = last - first + 1
-
-    def draw(rng: np.random.Generator, number: int) -> NDArray[Any]:
-        """Draw 64-bit integers, unsigned where they must be."""
-        import numpy as np
-
-        return rng.integers(low, high, number, dtype=np.uint64 if high > 2**63 else np.int64)
-
-    return ElementDistribution(
-        "integers",
+    return (
         (first, last),
         first / 2 + last / 2,
         math.sqrt(max(count * count - 1, 0) / 12),
         lambda end: (math.ceil(min(max(end, first), last + 1)) - first) / count,
-        draw,
     )
 
 
-def _choice(values: tuple[float, ...]) -> ElementDistribution:
+def _choice(values: tuple[float, ...]) -> Facts:
     """One of some numbers; those that aren't finite lie in no interval."""
     points = [float(value) for value in values if math.isfinite(float(value))]
     # In units of the largest, so that no square overflows.
@@ -112,17 +83,15 @@ def _choice(values: tuple[float, ...]) -> ElementDistribution:
     shares = [point / unit for point in points]
     mean = math.fsum(shares) / max(len(shares), 1)
     variance = math.fsum((share - mean) ** 2 for share in shares) / max(len(shares), 1)
-    return ElementDistribution(
-        "choice",
+    return (
         (min(points, default=math.nan), max(points, default=math.nan)),
         unit * mean,
         unit * math.sqrt(variance),
         lambda end: sum(point < end for point in points) / len(values),
-        lambda rng, count: pick(rng, values, count),  # in their own type
     )
 
 
-_DISTRIBUTIONS: dict[str, Callable[..., ElementDistribution]] = {
+_DISTRIBUTIONS: dict[str, Callable[..., Facts]] = {
     "uniform": _uniform,
     "normal": _normal,
     "integers": _integers,
@@ -138,23 +107,15 @@ def integer_ends(tensor: InputSpec) -> tuple[int, int]:
 
 def distribution_of(tensor: InputSpec) -> ElementDistribution | None:
     """Return how each element of an input is drawn; `None` for fixed and structured values and booleans."""
-    source, kind = tensor.source, kind_of(tensor.dtype)
-    if source.kind == "default" and kind in ("float", "complex"):
-        return _normal()
-    if source.kind == "default" and kind == "integer":
-        return _integers(*integer_ends(tensor))
-    if source.kind == "choice" and kind not in ("float", "integer"):
+    kind, generator, arguments = kind_of(tensor.dtype), tensor.source.kind, tensor.source.arguments
+    if generator == "default" and kind in ("float", "complex"):
+        generator = "normal"
+    elif generator == "default" and kind == "integer":
+        generator, arguments = "integers", dict(zip(("low", "high"), integer_ends(tensor), strict=True))
+    elif generator == "choice" and kind not in ("float", "integer"):
         return None  # complex and text have no order, hence no intervals
-    distribution = _DISTRIBUTIONS.get(source.kind)
-    return None if distribution is None else distribution(**source.arguments)
-
-
-def pick(rng: np.random.Generator, values: Sequence[object] | NDArray[Any], count: int) -> NDArray[Any]:
-    """Draw a vector of this many values, with replacement, from an array or something that makes one."""
-    import numpy as np
-
-    array = np.asarray(values)
-    return np.asarray(array[rng.integers(0, len(array), count)])
+    facts = _DISTRIBUTIONS.get(generator)
+    return None if facts is None else ElementDistribution(generator, arguments, *facts(**arguments))
 
 
 def contains(intervals: Sequence[Interval], value: float) -> bool:

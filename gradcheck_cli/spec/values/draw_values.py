@@ -15,6 +15,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,6 @@ from gradcheck_cli.spec.values.constraints import (
     allowed_intervals,
     distribution_of,
     few_values,
-    pick,
 )
 
 Array = NDArray[np.generic]
@@ -48,6 +48,7 @@ EIGENVALUES = (0.5, 2.0)
 OFF_DIAGONAL = 0.5
 # Least share of a probability, relative to the mean of the exponentials that are normalised.
 PROBABILITY_FLOOR = 0.1
+PARTS = ("real", "imaginary")  # of a complex value; any other is real
 
 
 def draw(case: Case, tensor: InputSpec, sample: int) -> Array:
@@ -148,26 +149,24 @@ def _draw_elements(case: Case, tensor: InputSpec, sample: int) -> Array:
     if kind == "bool" and source.kind != "choice":
         return np.asarray(rng.random(count) < float(str(source.arguments.get("probability", 0.5))))
     if distribution is None and source.kind == "choice":
-        return pick(rng, _convert(tensor, list(source.arguments["values"])), count)  # type: ignore[call-overload]
+        return _pick(rng, count, _convert(tensor, list(source.arguments["values"])))  # type: ignore[call-overload]
     if distribution is None:
         return _draw_structured(tensor, rng)
+    elementwise = _ELEMENTWISE[distribution.kind]
 
-    def sampler(rng: np.random.Generator, sample: int) -> Callable[[int], Array]:
-        imaginary = stream(case, tensor, sample, "imaginary")
+    def sampler(sample: int) -> Callable[[int], Array]:
+        streams = [stream(case, tensor, sample, part) for part in PARTS[: 1 + (kind == "complex")]]
 
         def draw(n: int) -> Array:
-            drawn = distribution.draw(rng, n)
-            if kind != "complex":
-                return drawn
-            return np.asarray(drawn.astype(float) + 1j * distribution.draw(imaginary, n).astype(float))
+            real, *others = (elementwise(rng, n, **distribution.arguments) for rng in streams)
+            return np.asarray(real.astype(float) + 1j * others[0].astype(float) if others else real)
 
         return draw
 
-    draw = sampler(rng, sample)
+    draw = sampler(sample)
     placed = _draw_allowed(tensor, distribution, draw)
     if sample % 2 and kind in {"float", "complex"} and count <= FEW_ELEMENTS:
-        before = sampler(stream(case, tensor, sample - 1, "real"), sample - 1)
-        other = _draw_allowed(tensor, distribution, before)
+        other = _draw_allowed(tensor, distribution, sampler(sample - 1))
         placed = _redraw_same_side(tensor, distribution, placed, other, draw)
     if tensor.min_gap is None or count <= 1:
         return placed
@@ -175,6 +174,27 @@ def _draw_elements(case: Case, tensor: InputSpec, sample: int) -> Array:
     if kind == "complex":  # with real parts apart, so are the numbers
         return np.asarray(_spread(placed.real, tensor.min_gap, intervals) + 1j * placed.imag)
     return _spread(placed.astype(np.float64), tensor.min_gap, intervals)
+
+
+def _pick(rng: np.random.Generator, count: int, values: Sequence[object] | Array) -> Array:
+    """Draw some of these values, with replacement, in their own type."""
+    array = np.asarray(values)
+    return np.asarray(array[rng.integers(0, len(array), count)])
+
+
+# Vectors of so many values, of the generators that draw each element by itself.
+_ELEMENTWISE: dict[str, Callable[..., Any]] = {
+    # Not low + share * (high - low): the width overflows.
+    "uniform": lambda rng, count, low, high: np.clip(
+        low * (1 - (share := rng.random(count))) + high * share, low, high
+    ),
+    "normal": lambda rng, count, mean=0.0, stddev=1.0: mean + stddev * rng.standard_normal(count),
+    # 64-bit integers, unsigned where they must be.
+    "integers": lambda rng, count, low, high: rng.integers(
+        low, high, count, dtype=np.uint64 if high > 2**63 else np.int64
+    ),
+    "choice": _pick,
+}
 
 
 def _draw_allowed(
