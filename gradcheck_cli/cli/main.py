@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from types import FrameType
 from typing import Any, NoReturn
 
 import click
@@ -145,20 +144,12 @@ def _run(arguments: Sequence[str] | None) -> int:
         click.echo(f"gradcheck: {_place(error)}: {_reason(error)}", err=True)
         return USAGE
     except Exception as error:  # noqa: BLE001 (Python's own exit code 1 would read as "gradient wrong")
-        return _say_crash(error)
+        import traceback
+
+        traceback.print_exc()
+        click.echo(f"gradcheck: internal error ({type(error).__name__}): a bug; please report it", err=True)
+        return INTERNAL
     return outcome if isinstance(outcome, int) else 0
-
-
-def _say_crash(error: Exception) -> int:
-    """Say what isn't anybody's error but ours, and return the exit code."""
-    if _interrupts:  # a library made an error of its own of what was raised in it
-        click.echo("interrupted", err=True)
-        return INTERRUPTED
-    import traceback
-
-    traceback.print_exc()
-    click.echo(f"gradcheck: internal error ({type(error).__name__}): a bug; please report it", err=True)
-    return INTERNAL
 
 
 def _answer(error: click.ClickException) -> str:
@@ -204,14 +195,6 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error) or type(error).__name__
 
 
-_interrupts: list[int] = []
-
-
-def _note_interrupt(number: int, frame: FrameType | None) -> None:
-    _interrupts.append(number)
-    signal.default_int_handler(number, frame)
-
-
 def _interrupt(_number: int, _frame: object) -> None:
     """Treat SIGTERM, by which CI services cancel a job, as Ctrl-C: the reports are still written."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell's background process
@@ -227,8 +210,6 @@ def main() -> NoReturn:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     signal.signal(signal.SIGTERM, _interrupt)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _note_interrupt)
     code = run_command()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # finished: Python's own end must not print a traceback

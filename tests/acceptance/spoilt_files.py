@@ -28,7 +28,7 @@ import click
 from gradcheck_cli.cli.commands import run as run_module
 from gradcheck_cli.cli.main import COMMANDS, cli, run_command
 from gradcheck_cli.errors import CaseFailedError, UsageError
-from gradcheck_cli.features.baseline.lock import compare, lock_text, locked_pairs_of, read_lock
+from gradcheck_cli.features.baseline.lock import compare, entries_of, lock_text, read_lock
 from gradcheck_cli.gate import BaselineFinding, Change, Fingerprint, Projection, Shard, Tolerance
 from gradcheck_cli.reporting.exchange.json_report import to_json
 from gradcheck_cli.results import (
@@ -209,7 +209,7 @@ class Campaign:
 
     def locks(self, count: int, seed: int = 0) -> None:
         """Compare with spoilt lock files: each is read, or refused with its place."""
-        entries = locked_pairs_of(sample(Status.PASSED).cases)
+        entries = entries_of(sample(Status.PASSED).cases)
         file = self.folder / "g.lock"
         header, *lines = lock_text(entries, self.folder).splitlines()
         for number in range(seed, seed + count):

@@ -7,7 +7,6 @@ from importlib.metadata import version
 import pytest
 
 from gradcheck_cli import __version__
-from gradcheck_cli.cli import main
 from gradcheck_cli.cli.console import version_warning
 from gradcheck_cli.cli.main import COMMANDS
 from gradcheck_cli.errors import CaseFailedError, Fault, GradcheckError, NoSpecsError, SpecError
@@ -73,14 +72,6 @@ def test_an_error_is_its_message_on_standard_error(invoke, engine, error, code, 
     for command in ("run", "validate"):
         result = invoke(command, "specs")
         assert (result.code, result.out, result.err) == (code, "", text)
-
-
-def test_an_interrupt_that_a_library_made_an_error_of_is_one_all_the_same(invoke, engine, monkeypatch):
-    """As a library does that calls Python code and says in its own words what was raised there."""
-    monkeypatch.setattr(main, "_interrupts", [2])
-    engine.load_error = ValueError("KeyboardInterrupt:")
-    result = invoke("run", "specs")
-    assert (result.code, result.out, result.err) == (130, "", "interrupted\n")
 
 
 def test_a_crash_of_ours_is_no_verdict(invoke, engine):

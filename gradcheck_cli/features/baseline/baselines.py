@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,10 +21,6 @@ from gradcheck_cli.hooks import FeatureOptions, RunPart
 if TYPE_CHECKING:
     from gradcheck_cli.features.baseline.lock import Key, LockedPair
     from gradcheck_cli.results import CaseResult, Report
-
-
-_LOCK_TIMEOUT = 10.0  # seconds; a lock file is held for milliseconds
-_RETRY_INTERVAL = 0.02  # seconds between two attempts
 
 
 @dataclass(frozen=True)
@@ -58,32 +53,16 @@ def hold_lock(path: Path) -> Iterator[None]:
     """Hold a lock on the folder of `path`, so that no other process that takes it changes the file meanwhile.
 
     A lock on the file itself would apply to the old file once another has taken its name; a separate lock
-    file would stay in the repository. On a file system without locks there is none.
-
-    Raises:
-        OSError: another process has held it for ten seconds.
+    file would stay in the repository. It is held for milliseconds. On a file system without locks there is
+    none.
     """
     folder = os.open(path.absolute().parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _lock(folder)
+        with suppress(OSError):  # network file systems may raise this
+            fcntl.flock(folder, fcntl.LOCK_EX)
         yield
     finally:
         os.close(folder)  # this unlocks it
-
-
-def _lock(folder: int) -> None:
-    deadline = time.monotonic() + _LOCK_TIMEOUT
-    while True:
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise OSError(errno.ETIMEDOUT, "another process is writing in its folder") from None
-            time.sleep(_RETRY_INTERVAL)
-        except OSError:  # network file systems may raise this
-            return
-        else:
-            return
 
 
 class Baseline(RunPart):
@@ -139,13 +118,11 @@ class Baseline(RunPart):
         from gradcheck_cli.results import Status
 
         old = lock.held_in(self._old.values(), report.cases, self._paths)
-        new = lock.locked_pairs_of(report.cases)
+        new = lock.entries_of(report.cases)
         # Those of cases that are for another version, or without what they need.
         skipped = {case.mode_key for case in report.cases if case.is_for_another_version}
         new |= {key: replace(old[key], status=Status.SKIPPED) for key in old if key[:4] in skipped}
-        beside = lock.faults_beside_pairs(report.cases)
-        new |= {key: entry for key, entry in beside.items() if entry.status is Status.KNOWN}
-        return replace(report, baseline=lock.compare(old, new, is_expected=lock.Expected(report)))
+        return replace(report, baseline=lock.compare(old, new, is_expected=lock.expected_in(report)))
 
     def write(self, report: Report) -> int:
         """Write the lock file, if requested, and print on standard error what has changed in it.
@@ -162,8 +139,8 @@ class Baseline(RunPart):
             with hold_lock(file):
                 held = lock.read_lock(file).values() if file.exists() else ()
                 old = lock.held_in(held, report.cases, self._paths)
-                new = lock.locked_pairs_of(report.cases) | lock.faults_beside_pairs(report.cases)
-                entries, update = lock.update_pairs(old, new, is_gone=lock.Expected(report), day=self._day)
+                new, is_gone = lock.entries_of(report.cases), lock.expected_in(report)
+                entries, update = lock.update_pairs(old, new, is_gone=is_gone, day=self._day)
                 write_text(file, lock.lock_text(entries, file.absolute().parent))
         except UsageError as error:
             click.echo(str(error), err=True)

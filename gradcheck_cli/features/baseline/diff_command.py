@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,15 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gradcheck_cli.cli.options.configured import takes_form
-from gradcheck_cli.features.baseline.lock import (
-    Expected,
-    LockedPair,
-    as_in_run,
-    compare,
-    faults_beside_pairs,
-    locked_pairs_of,
-)
-from gradcheck_cli.gate import BaselineFinding, Change
+from gradcheck_cli.features.baseline.lock import LockedPair, as_in_run, compare, entries_of, expected_in
+from gradcheck_cli.gate import BaselineFinding
 from gradcheck_cli.results import Report
 
 if TYPE_CHECKING:
@@ -81,26 +75,14 @@ def compare_reports(before: Report, after: Report) -> tuple[tuple[BaselineFindin
     """
     paths = () if after.selection is None else after.selection.paths
     before = replace(before, cases=tuple(as_in_run(before.cases, after.cases, paths)))
-    old, new = (
-        locked_pairs_of(report.cases) | faults_beside_pairs(report.cases) for report in (before, after)
+    (old, was_asked), (new, is_asked) = (
+        (entries_of(report.cases), _asked_in(report)) for report in (before, after)
     )
-    had, has = ({case.mode_key for case in report.cases} for report in (before, after))
-    is_expected, was_expected = Expected(after), Expected(before)
-
-    def is_asked(entry: LockedPair) -> bool:
-        return entry.key[:4] in has or (not entry.is_beside_pairs and is_expected(entry))
-
-    findings: list[BaselineFinding] = []
-    for finding in compare(old, new, is_expected=is_asked, breaks=True):
-        entry = new.get(finding.key) or old[finding.key]
-        if finding.change is Change.VANISHED and entry.is_beside_pairs:
-            message = f"was {entry.status}, and no longer is"
-            findings.append(replace(finding, change=Change.MENDED, message=message))
-        elif finding.change is Change.NEW and entry.is_beside_pairs:
-            if entry.key[:4] in had:
-                message = f"didn't fail, and is {entry.status} now ({entry.fault})"
-                findings.append(replace(finding, change=Change.BROKE, message=message))
-        elif finding.change is not Change.NEW or was_expected(entry):
-            findings.append(finding)
     unasked = sum(not (entry.is_beside_pairs or key in new or is_asked(entry)) for key, entry in old.items())
-    return tuple(sorted(findings)), unasked
+    return compare(old, new, is_expected=is_asked, was_expected=was_asked), unasked
+
+
+def _asked_in(report: Report) -> Callable[[LockedPair], bool]:
+    """Return what tells whether a report says what became of a pair, or of a check or a case that failed."""
+    cases, is_expected = {case.mode_key for case in report.cases}, expected_in(report)
+    return lambda entry: entry.key[:4] in cases or (not entry.is_beside_pairs and is_expected(entry))

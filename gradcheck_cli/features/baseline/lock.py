@@ -1,7 +1,7 @@
 """The lock file: what each pair was like when it was last accepted, and what has changed since.
 
 It has one line of JSON per pair, sorted, so that its diff can be reviewed. A pair that is missing in a run
-was deleted, not selected, or never requested: `Expected` tells these apart.
+was deleted, not selected, or never requested: `expected_in` tells these apart.
 """
 
 from __future__ import annotations
@@ -100,17 +100,13 @@ def by_key(entries: Iterable[LockedPair]) -> dict[Key, LockedPair]:
     return {entry.key: entry for entry in entries}
 
 
-def locked_pairs_of(cases: Iterable[CaseResult]) -> dict[Key, LockedPair]:
-    """Return the pairs of a run by their keys."""
-    return by_key(_entry(case, pair) for case in cases for pair in case.pairs)
+def entries_of(cases: Iterable[CaseResult]) -> dict[Key, LockedPair]:
+    """Return the pairs of a run, and its checks and cases that failed, by their keys."""
+    return by_key(entry for case in cases for entry in _entries(case))
 
 
-def faults_beside_pairs(cases: Iterable[CaseResult]) -> dict[Key, LockedPair]:
-    """Return the checks and the cases of a run that failed, by their keys."""
-    return by_key(entry for case in cases for entry in _faults_of(case))
-
-
-def _faults_of(case: CaseResult) -> Iterator[LockedPair]:
+def _entries(case: CaseResult) -> Iterator[LockedPair]:
+    yield from (_entry(case, pair) for pair in case.pairs)
     failed = [(f"check {check.name}", check.status, check.name) for check in case.checks]
     if case.error is not None:
         failed.append((_WHOLE, Status.ERROR, case.error.kind))
@@ -165,9 +161,8 @@ def mark_known(case: CaseResult, old: Mapping[Key, LockedPair]) -> CaseResult:
 
     The fault must be of the same kind, and its error no larger than ten times what it was.
     """
-    entries = [*(_entry(case, pair) for pair in case.pairs), *_faults_of(case)]
     known_labels = {
-        entry.pair for entry in entries if entry.key in old and is_same_fault(old[entry.key], entry)
+        entry.pair for entry in _entries(case) if entry.key in old and is_same_fault(old[entry.key], entry)
     }
     if not known_labels:
         return case
@@ -392,15 +387,16 @@ def compare(
     new: Mapping[Key, LockedPair],
     *,
     is_expected: Callable[[LockedPair], bool] = lambda _: True,
-    breaks: bool = False,
+    was_expected: Callable[[LockedPair], bool] | None = None,
 ) -> tuple[BaselineFinding, ...]:
-    """Compare a run with a baseline.
+    """Compare a run with a baseline, or with another run.
 
     Args:
         is_expected: whether a pair of the baseline that isn't in the run should be in it.
-        breaks: also report pairs that were right and are wrong now, and the reverse. A run reports the former
-            by itself.
+        was_expected: between two runs, whether what isn't in the earlier one could have been in it. What
+            fails now, or is right again, is reported then, too; with a baseline, the run says it by itself.
     """
+    breaks = was_expected is not None
     findings: list[BaselineFinding] = []
     reported: set[Key] = set()  # a finding about a whole case is reported with the first of its pairs
     for key, pair in old.items():
@@ -413,11 +409,18 @@ def compare(
                 findings.append(_finding(new[key], Change.WEAKENED, less))
             changes = _find_changes(pair, new[key], breaks=breaks)
             findings += [_finding(new[key], change, message) for change, message in changes]
+        elif is_expected(pair) and pair.is_beside_pairs:
+            findings.append(_finding(pair, Change.MENDED, f"was {pair.status}, and no longer is"))
         elif is_expected(pair):
             findings.append(_finding(pair, Change.VANISHED, f"was checked in {pair.spec}, and no longer is"))
-    findings += [
-        _finding(pair, Change.NEW, "isn't in the baseline yet") for key, pair in new.items() if key not in old
-    ]
+    for key, pair in new.items():
+        if key in old or not (was_expected(pair) if was_expected else not pair.is_beside_pairs):
+            continue
+        if pair.is_beside_pairs:
+            message = f"didn't fail, and is {pair.status} now ({pair.fault})"
+            findings.append(_finding(pair, Change.BROKE, message))
+        else:
+            findings.append(_finding(pair, Change.NEW, "isn't in the baseline yet"))
     return tuple(sorted(findings))
 
 
@@ -560,28 +563,27 @@ def _describe_difference(before: Sequence[Projection], after: Sequence[Projectio
     return ""
 
 
-class Expected:
-    """Tells whether a pair that isn't in a report should have been in it."""
+def expected_in(report: Report) -> Callable[[LockedPair], bool]:
+    """Return what tells whether a pair that isn't in a report should have been in it.
 
-    def __init__(self, report: Report) -> None:
-        """Read what was requested of the run; everything, if the report doesn't say."""
-        self._selection = report.selection
-        if self._selection is not None:
-            self._left_out = set(self._selection.left_out)
-            self._folders = [Path(path).resolve() for path in self._selection.paths]
-        self._done = {case.key for case in report.cases if case.pairs}
+    Everything should, if the report doesn't say what was requested of the run.
+    """
+    selection = report.selection
+    if selection is None:
+        return lambda _: True
+    left_out, folders = set(selection.left_out), [Path(path).resolve() for path in selection.paths]
+    done = {case.key for case in report.cases if case.pairs}
 
-    def __call__(self, entry: LockedPair) -> bool:
-        """Whether the pair should have been in the report."""
-        if self._selection is None:
-            return True
-        if self._selection.modes and entry.mode not in self._selection.modes:
+    def is_expected(entry: LockedPair) -> bool:
+        if selection.modes and entry.mode not in selection.modes:
             return False
         key = entry.key[:3]
-        if key in self._done:
+        if key in done:
             return True  # the case ran, and this pair wasn't in it
         names = entry.op, f"{entry.spec}::{entry.op}"  # either: none of these ops may have run
-        if any((name, *key[1:]) in self._left_out for name in names):
+        if any((name, *key[1:]) in left_out for name in names):
             return False  # not selected, not done, or not checkable: said elsewhere
         # The case or its spec was deleted from a path that was to be checked.
-        return _is_below(entry.spec, self._folders)
+        return _is_below(entry.spec, folders)
+
+    return is_expected

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradcheck_cli.features.baseline.lock import Extent, LockedPair, compare, is_same, locked_pairs_of
+from gradcheck_cli.features.baseline.lock import Extent, LockedPair, compare, entries_of, is_same
 from gradcheck_cli.gate import Change, Fingerprint, Projection, Tolerance
 from gradcheck_cli.results import Status, WorstElement
 from tests.support.flat_results import altered, make_case, make_pair
@@ -114,7 +114,7 @@ def test_a_loosened_tolerance_does_not_raise_what_counts_as_drift():
 def test_between_two_reports_what_was_wrong_may_get_worse(was, now, error, change):
     old = altered(BASE, status=was, error=1e-3)
     new = altered(old, status=now, error=error)
-    assert kinds(new, old, breaks=True) == change
+    assert kinds(new, old, was_expected=lambda _: True) == change
     assert kinds(new, old) == []
 
 
@@ -184,14 +184,14 @@ def test_entries_tell_of_the_worst_element():
     case = make_case(
         "huber", "wide", "a/b.yaml:12", "graph", "float64", Status.PASSED, 1.0, "", pairs=(pair,)
     )
-    (entry,) = locked_pairs_of([case]).values()
+    (entry,) = entries_of([case]).values()
     assert entry.key == ("huber", "wide", "float64", "graph", "dy/dx")
     assert (entry.error, entry.noise, entry.spec) == (0.5, 1e-9, "a/b.yaml")
     infinite = altered(pair, worst=altered(worst, analytic=float("nan")))
-    (entry,) = locked_pairs_of([altered(case, pairs=(infinite,))]).values()
+    (entry,) = entries_of([altered(case, pairs=(infinite,))]).values()
     assert entry.error == float("inf")
     equal = altered(pair, worst=altered(worst, analytic=float("inf"), numeric=float("inf")))
-    (entry,) = locked_pairs_of([altered(case, pairs=(equal,))]).values()
+    (entry,) = entries_of([altered(case, pairs=(equal,))]).values()
     assert entry.error == 0.0
 
 

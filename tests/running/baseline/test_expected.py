@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradcheck_cli.features.baseline.lock import Expected, LockedPair
+from gradcheck_cli.features.baseline.lock import LockedPair, expected_in
 from gradcheck_cli.features.watch.merge_command import merge
 from gradcheck_cli.gate import Selection
 from gradcheck_cli.results import Report, Status
@@ -37,7 +37,7 @@ def report(selection, *ops):
     ],
 )
 def test_what_should_be_there(selection, asked, expected):
-    assert Expected(report(selection))(asked) is expected
+    assert expected_in(report(selection))(asked) is expected
 
 
 def test_reports_that_are_joined_leave_out_what_none_of_them_has():
