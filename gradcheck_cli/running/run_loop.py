@@ -273,9 +273,10 @@ def run_in_workers(  # noqa: PLR0913 (what runs, where, and what is made of it)
             stopper.count(result)
             on_case(result)
 
-    try:
-        for event in _events(workers, cases) if cases else ():  # no worker is waited for in vain
-            with _delay_interrupts():
+    # No worker is waited for in vain.
+    with _interruptible(workers.run(cases) if cases else ()) as events:
+        try:
+            for event in events:
                 if isinstance(event, Ended):
                     done.add(event.index, event.result if mark is None else mark(event.result))
                     tell(done.settle())
@@ -283,14 +284,13 @@ def run_in_workers(  # noqa: PLR0913 (what runs, where, and what is made of it)
                     notices.append(event.text)
                 elif isinstance(event, Progressed):
                     on_progress(cases[event.index], event.share)
-            if stopper.is_time():
-                break
-    except (KeyboardInterrupt, WorkersLostError) as error:
-        cut = error
-    finally:
-        with _delay_interrupts(for_good=True):
+                if stopper.is_time():
+                    break
+        except (KeyboardInterrupt, WorkersLostError) as error:
+            cut = error
+        finally:
             workers.close()
-    tell(done.settle(are_all=True))
+        tell(done.settle(are_all=True))
     ended = done.in_order()
     interrupted = isinstance(cut, KeyboardInterrupt)
     return Report(
@@ -320,48 +320,42 @@ def _installed_version(package: str) -> str:
         return ""
 
 
-def _events(workers: Workers, cases: Sequence[Case]) -> Iterator[Event]:
-    """Yield what workers send, and raise an interrupt that Python lost.
+@contextmanager
+def _interruptible(events: Iterable[Event]) -> Iterator[Iterator[Event]]:
+    """Let Ctrl-C interrupt the wait for events, and nothing else of what is done in the block.
 
-    Python prints and forgets an exception that is raised in a destructor or a callback of the garbage
-    collector. So each Ctrl-C is recorded as well as raised.
+    Until they are waited for again it is only noted, so that no result is printed in part or twice and the
+    workers are closed. It is noted in any case: Python prints and forgets an exception that is raised in a
+    destructor or a callback of the garbage collector.
     """
     before = signal.getsignal(signal.SIGINT)
+    # Only the main thread receives signals; what ignores them goes on ignoring them.
     if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield from workers.run(cases)
+        yield iter(events)
         return
-    signals: list[int] = []
+    is_noted = is_waiting = False
 
     def note(signal_number: int, frame: FrameType | None) -> None:
-        signals.append(signal_number)
-        before(signal_number, frame)
+        nonlocal is_noted
+        is_noted = True
+        if is_waiting:
+            before(signal_number, frame)
+
+    def wait() -> Iterator[Event]:
+        nonlocal is_waiting
+        try:
+            is_waiting = True
+            for event in events:
+                is_waiting = False
+                yield event
+                is_waiting = True
+                if is_noted:
+                    raise KeyboardInterrupt
+        finally:
+            is_waiting = False
 
     signal.signal(signal.SIGINT, note)
     try:
-        for event in workers.run(cases):
-            yield event
-            if signals:
-                raise KeyboardInterrupt
+        yield wait()
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _delay_interrupts(*, for_good: bool = False) -> Iterator[None]:
-    """Delay Ctrl-C until the block has ended, so that no result is printed in part or twice.
-
-    It is ignored for good if a second one must not interrupt the closing.
-    """
-    before = signal.getsignal(signal.SIGINT)
-    # Only the main thread receives signals; a handler that isn't Python's can't be restored.
-    if threading.current_thread() is not threading.main_thread() or before is None:
-        yield
-        return
-    signals: list[int] = []
-    signal.signal(signal.SIGINT, lambda signal_number, _frame: signals.append(signal_number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if signals and not for_good:
-        raise KeyboardInterrupt
