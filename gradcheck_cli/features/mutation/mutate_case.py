@@ -8,7 +8,8 @@ each corruption costs little more than its verdict.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -432,7 +433,7 @@ _MOST_BYTES = 2**26
 
 def cached(op: Op) -> Op:
     """Return an op that caches its results; otherwise it behaves as the op itself."""
-    results: dict[Hashable, list[Any]] = {}
+    results: dict[bytes, list[Any]] = {}
     size = 0
 
     def once(name: str, compute: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
@@ -440,7 +441,7 @@ def cached(op: Op) -> Op:
 
         def look_up(*arguments: Any) -> list[Any]:
             nonlocal size
-            key = (name, _key_of(arguments))
+            key = pickle.dumps((name, *arguments))
             result = results.get(key)
             if result is None:
                 result = compute(*arguments)
@@ -463,18 +464,6 @@ def cached(op: Op) -> Op:
         joint_vjp=once("joint_vjp", op.joint_vjp),
         forms=replace(op.forms, holding=hold),
     )
-
-
-def _key_of(argument: Any) -> Hashable:
-    """Return a key that is the same for equal arguments: indices, arrays, moves, or several of them."""
-    if isinstance(argument, Moves):
-        argument = (argument.base, argument.slot, argument.targets, argument.slots, argument.rows)
-    if isinstance(argument, Mapping):
-        argument = tuple(sorted(argument.items(), key=lambda item: item[0]))
-    if isinstance(argument, tuple):
-        return tuple(map(_key_of, argument))
-    value = np.ascontiguousarray(argument)
-    return value.shape, value.dtype.str, value.tobytes()
 
 
 @dataclass
