@@ -61,6 +61,11 @@ class Change(str, Enum):
     def __str__(self) -> str:
         return self.value
 
+    @property
+    def words(self) -> str:
+        """Its words in a sentence."""
+        return self.value.replace("_", " ")
+
 
 HARMLESS = frozenset(  # reported, but no failure
     {Change.BOTH, Change.FORWARD, Change.NEW, Change.MENDED, Change.KNOWN}

@@ -9,12 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import stat
 import sys
-import tempfile
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from uuid import uuid4
 
 MIB = 2**20
 # Streams that the user's shell has opened, as by `<(...)`: they have a writer, and they end.
@@ -144,15 +145,16 @@ def write_text(path: Path, text: str) -> None:
         return
     target = path.resolve()
     # The temporary name is longer than the file's own name, which may have the maximal length.
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:32]}.")
+    temporary = target.with_name(f".{target.name[:32]}.{uuid4().hex}")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:
+        with temporary.open("x", encoding="utf-8", errors="backslashreplace") as stream:
             stream.write(text)
-        Path(temporary).chmod(_mode_of(target))  # mkstemp's own 0600 would lock other readers out
-        Path(temporary).replace(target)
+        if target.exists():
+            shutil.copymode(target, temporary)
+        temporary.replace(target)
     except BaseException:
         with suppress(OSError):
-            Path(temporary).unlink()
+            temporary.unlink()
         raise
 
 
@@ -166,12 +168,3 @@ def _descriptor_of(path: Path) -> int | None:
     if match is None:
         return None
     return _NAMED[match["name"]] if match["name"] else int(match["number"])
-
-
-def _mode_of(target: Path) -> int:
-    """Return the permissions of `target`, or those that a plain `open` would give it."""
-    if target.exists():
-        return target.stat().st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask

@@ -42,6 +42,11 @@ class Status(str, Enum):
     def __str__(self) -> str:
         return self.value
 
+    @property
+    def words(self) -> str:
+        """Its words in a sentence."""
+        return self.value.replace("_", " ")
+
 
 # A case has the first of these statuses that occurs among its pairs and checks.
 SEVERITY = (
@@ -488,12 +493,8 @@ def find_unchecked(cases: Collection[CaseResult], *, is_part: bool = False) -> l
     skipped = [case for case in cases if case.status is Status.SKIPPED]
     if is_part or len(skipped) < len(cases):
         skipped = [case for case in skipped if not case.is_for_another_version]
-    checked = {_key(case) for case in cases if case.status is not Status.SKIPPED}
-    return [
-        case
-        for case in skipped
-        if all(key[:-1] != _key(case)[:-1] or key[-1] == case.mode for key in checked)
-    ]
+    checked = {(case.spec, *case.key) for case in cases if case.status is not Status.SKIPPED}
+    return [case for case in skipped if (case.spec, *case.key) not in checked]
 
 
 ZERO_SIZE = "zero-size: shape only"  # the note of a pair without elements, of which only the form is checked
@@ -531,10 +532,6 @@ def judge_empty_pairs(case: CaseResult, cases: Iterable[CaseResult]) -> CaseResu
         for pair in case.pairs
     )
     return replace(case, pairs=pairs, status=case_status(pairs, case.checks))
-
-
-def _key(case: CaseResult) -> tuple[str, ...]:
-    return (case.spec, case.op, case.case, case.dtype, case.mode)
 
 
 @dataclass(frozen=True)

@@ -64,44 +64,30 @@ def plain(value: object, layouts: Layouts | None = None) -> Any:  # noqa: ANN401
     Raises:
         TypeError: it contains something else.
     """
-    layouts = layouts or {}
-
-    def convert(item: object) -> object:
-        return plain(item, layouts)
-
-    if value is None or (isinstance(value, str | int) and not isinstance(value, Enum)):
-        return value
-    if isinstance(value, float) and math.isfinite(value):
-        return float(value)  # a NumPy float64 is one too, and prints otherwise
-    if isinstance(value, list):
-        return [convert(item) for item in value]
-    if not isinstance(value, float | complex) and callable(scalar := getattr(value, "item", None)):
-        return convert(scalar())  # of NumPy's
-    return _form(value, layouts, convert)
-
-
-def write(value: object, layouts: Layouts | None = None) -> str:
-    """Return a value as JSON text for people, too, that ends in a newline; see `plain`."""
-    return json.dumps(plain(value, layouts), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _form(value: object, layouts: Layouts, convert: Callable[[object], object]) -> object:
-    """Return the form in which a value of a type that JSON lacks is written."""
     if isinstance(value, Enum):
         return value.value
-    if isinstance(value, float):
-        return repr(float(value))
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float):  # a NumPy float64 is one too, and prints otherwise
+        return float(value) if math.isfinite(value) else repr(float(value))
     if isinstance(value, complex):
         value = (value.real, value.imag)
     elif isinstance(value, frozenset):
         value = sorted(value)
     elif is_dataclass(value) and not isinstance(value, type):
-        value = _parts(value, layouts.get(type(value), _FIELDS_ALONE))
+        value = _parts(value, (layouts or {}).get(type(value), _FIELDS_ALONE))
     if isinstance(value, dict):
-        return {key: convert(item) for key, item in value.items()}
+        return {key: plain(item, layouts) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [convert(item) for item in value]
+        return [plain(item, layouts) for item in value]
+    if callable(scalar := getattr(value, "item", None)):  # of NumPy's
+        return plain(scalar(), layouts)
     raise TypeError(f"it holds a {type(value).__name__}, which isn't sent or written: {value!r}")
+
+
+def write(value: object, layouts: Layouts | None = None) -> str:
+    """Return a value as JSON text for people, too, that ends in a newline; see `plain`."""
+    return json.dumps(plain(value, layouts), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _parts(value: Any, layout: Layout) -> Any:  # noqa: ANN401 (a dataclass)

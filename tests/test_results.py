@@ -82,7 +82,7 @@ def test_a_case_is_as_grave_as_the_gravest_in_it(pair, check, status):
     ],
 )
 def test_exit_codes(statuses, code):
-    cases = [case(status) for status in statuses]
+    cases = [altered(case(status), case=f"case{index}") for index, status in enumerate(statuses)]
     assert report(*cases).exit_code == code
     assert report(*cases, interrupted=True).exit_code == 130
 

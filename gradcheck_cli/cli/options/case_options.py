@@ -65,13 +65,11 @@ class _Named:
 
     ops: tuple[str, ...] = _names_option("--op NAME", "ops", "Only this op")
     names: tuple[str, ...] = _names_option("--case NAME", "names", "Only this case")
-
-
-_POINT = (
-    "--point INPUT=VALUE",
-    None,
-    "Check at the first sample point with these values, such as 'x[2]=37.2; y=[1, 2]'.",
-)
+    point: str | None = option(
+        "--point INPUT=VALUE",
+        None,
+        "Check at the first sample point with these values, such as 'x[2]=37.2; y=[1, 2]'.",
+    )
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,6 @@ class NamedCases(_Named):
     op_types: tuple[str, ...] = _names_option(
         "--op-type TYPE", "op_types", "Only specs with this op_type, or that cover it"
     )
-    point: str | None = option(*_POINT)
 
     def choose(self, cases: Sequence[Case], paths: Sequence[str]) -> tuple[Case, ...]:
         """Return the requested cases of some paths.
@@ -121,7 +118,6 @@ class PickedCases(_Named):
     """Cases of one spec, and the requested pair; `None` for all pairs."""
 
     seed: int | None = seed_option()
-    point: str | None = option(*_POINT)
     spec: str = argument(type=SpecPath())
     pair: str | None = None
 

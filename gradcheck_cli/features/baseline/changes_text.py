@@ -42,9 +42,7 @@ def baseline_lines(findings: Sequence[BaselineFinding], width: int, *, title: st
     for group in groups.values():
         lines += _change_lines(group, width)
     counts = Counter(finding.change for finding in findings)
-    parts = [
-        f"{change_count:,} {str(change).replace('_', ' ')}" for change, change_count in sorted(counts.items())
-    ]
+    parts = [f"{change_count:,} {change.words}" for change, change_count in sorted(counts.items())]
     failed = any(finding.is_failure for finding in findings)
     lines_of_counts = layout.wrap(
         f"{title}: {', '.join(parts) or 'no change'}",
@@ -60,11 +58,11 @@ def baseline_lines(findings: Sequence[BaselineFinding], width: int, *, title: st
 def _change_lines(group: Sequence[BaselineFinding], width: int) -> list[Text]:
     """Lay out one change, of one pair or of several."""
     first = group[0]
-    word = str(first.change).replace("_", " ")
     style = "bold red" if first.is_failure else ""
     where = f"{join_name(*first.key[:4])} · {first.pair}"
     if len(group) > 1:
         where += f" and {visible.count(len(group) - 1, 'pair')} more"
+    word = first.change.words
     word = f"{word.upper() if first.is_failure else word} {code_of(f'baseline/{first.change}').number}"
     head = Text(f"  {word}", style=style)
     lines = [head + Text(f"  {layout.clean(where)}", style="")]

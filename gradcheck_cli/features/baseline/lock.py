@@ -467,17 +467,17 @@ def _find_changes(old: LockedPair, new: LockedPair, *, breaks: bool) -> Iterator
     if new.status not in GREEN:
         was_more = {Status.SKIPPED: old.status is not Status.SKIPPED, Status.IGNORED: old.status in GREEN}
         if was_more.get(new.status):
-            yield Change.WEAKENED, f"was {_describe_status(old)}, and is {new.status} now"
+            yield Change.WEAKENED, f"was {old.status.words}, and is {new.status} now"
         elif breaks and (old.status in GREEN or (old.status in UNDECIDED and new.status in FAILING)):
-            yield Change.BROKE, f"was {_describe_status(old)}, and is {_describe_status(new)} now"
+            yield Change.BROKE, f"was {old.status.words}, and is {new.status.words} now"
         elif breaks and new.status in FAILING and new.error > _drift_limit(old, new):
             yield (
                 Change.DRIFTED,
-                f"error {old.error:.1e} -> {new.error:.1e}, and {_describe_status(new)} as before",
+                f"error {old.error:.1e} -> {new.error:.1e}, and {new.status.words} as before",
             )
         return  # the run's own verdict says this
     if breaks and old.status not in GREEN:
-        yield Change.MENDED, f"was {_describe_status(old)}, and is {_describe_status(new)} now"
+        yield Change.MENDED, f"was {old.status.words}, and is {new.status.words} now"
     if old.status is Status.PASSED and new.status is Status.EXPECTED_MISMATCH:
         yield Change.WEAKENED, "was right, and the spec expects it to be wrong now"
     elif old.status in GREEN and old.connected and not new.connected:
@@ -520,10 +520,6 @@ def _find_moves(old: LockedPair, new: LockedPair) -> Iterator[tuple[Change, str]
             Change.DRIFTED,
             f"error {old.error:.1e} -> {new.error:.1e}, still within the tolerance of {new.allowed:.1e}",
         )
-
-
-def _describe_status(pair: LockedPair) -> str:
-    return str(pair.status).replace("_", " ")
 
 
 def _drift_limit(old: LockedPair, new: LockedPair) -> float:

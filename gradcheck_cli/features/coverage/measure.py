@@ -244,7 +244,7 @@ def _add_evidence(case: CaseResult, run: GradientRun, evidence: _Evidence) -> No
         elif pair.status is Status.EXPECTED_MISMATCH:
             evidence.excused[label] = case.how.reason or "expected to be wrong"
         else:
-            evidence.others[f"{pair.label} of {label}"] = str(pair.status).replace("_", " ")
+            evidence.others[f"{pair.label} of {label}"] = pair.status.words
 
 
 def _judge(find: GradientInText, evidence: _Evidence, excuses: Mapping[str, str]) -> WrittenGradient:

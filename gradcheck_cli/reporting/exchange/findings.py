@@ -209,13 +209,12 @@ def _outcome_of(status: Status, *, strict: bool) -> Outcome:
 
 def _finding_of_pair(case: CaseResult, pair: PairResult, *, strict: bool) -> Finding:
     outcome = _outcome_of(pair.status, strict=strict)
-    words = str(pair.status).replace("_", " ")
     note = f": {pair.note}" if pair.note else ""
     text = ""
     if outcome is not Outcome.PASSED:
         lines = [*pair_lines(pair), *counterexample_lines(case, pair), *_reason(case), *_reproduce(case)]
         text = "\n".join(lines)
-    title = f"{pair.label} {words}{note}"
+    title = f"{pair.label} {pair.status.words}{note}"
     return Finding(str(pair.status), outcome, pair.label, title, text, _place_of(case, outcome), case, pair)
 
 
@@ -245,7 +244,7 @@ def _place_of(case: CaseResult, outcome: Outcome) -> str:
 
 def _finding_of_check(case: CaseResult, check: CheckResult, *, strict: bool) -> Finding:
     outcome = _outcome_of(check.status, strict=strict)
-    title = f"check {check.name} {str(check.status).replace('_', ' ')}"
+    title = f"check {check.name} {check.status.words}"
     text = "\n".join([check.message or title, *_reason(case), *_reproduce(case)])
     name, place = f"check {check.name}", _place_of(case, outcome)
     return Finding(f"check/{check.name}", outcome, name, title, text, place, case)
@@ -253,7 +252,6 @@ def _finding_of_check(case: CaseResult, check: CheckResult, *, strict: bool) -> 
 
 def _finding_of_change(finding: BaselineFinding, case: CaseResult | None) -> Finding:
     name = join_name(*finding.key[:4])
-    words = str(finding.change).replace("_", " ")
     outcome = Outcome.FAILED if finding.is_failure else Outcome.PASSED
     where = f"{name} · {finding.pair}"
     place = finding.spec  # for something that was deleted, this is all that is left
@@ -261,7 +259,9 @@ def _finding_of_change(finding: BaselineFinding, case: CaseResult | None) -> Fin
         about_code = finding.change in _IN_THE_CODE and case.seen.source
         place = case.seen.source if about_code else case.spec
     text = f"{where}: {finding.message}"
-    return Finding(f"baseline/{finding.change}", outcome, where, f"{where}: {words}", text, place)
+    return Finding(
+        f"baseline/{finding.change}", outcome, where, f"{where}: {finding.change.words}", text, place
+    )
 
 
 def _findings_of_coverage(report: Report) -> Iterator[Finding]:
