@@ -14,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
@@ -53,8 +54,8 @@ class Outlet:
     """
 
     def __init__(self, stream: TextIO | None, *, goes_on: bool) -> None:
-        """Keep the stream; `None` means that it was closed before this process began."""
-        self._stream = stream
+        """Keep the stream; `None`, which was closed before this process began, can't be written to."""
+        self._stream = stream or Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115 (for good)
         self._is_ci = is_read_by_ci()
         self._line = ""  # the content of the last line
         self.lost: OSError | None = None
@@ -83,14 +84,11 @@ class Outlet:
 
     def flush(self) -> None:
         """Write the buffer's content, or drop it if that fails."""
-        if self._stream is not None:
-            self._attempt(lambda stream: stream.flush())
+        self._attempt(lambda stream: stream.flush())
 
     def _attempt(self, action: Any) -> None:  # noqa: ANN401 (a function of a stream)
         if self.lost is None:
             try:
-                if self._stream is None:
-                    raise OSError(9, "it is closed")  # noqa: TRY301 (EBADF, as a descriptor says it)
                 action(self._stream)
             except OSError as error:
                 self.lost = error
@@ -102,19 +100,7 @@ class Outlet:
         if self.lost is not None and not self.goes_on:
             raise OutputLostError(str(self.lost))
 
-    def fileno(self) -> int:
-        """Return the stream's descriptor."""
-        if self._stream is None:
-            raise OSError(9, "it is closed")
-        return self._stream.fileno()
-
-    def isatty(self) -> bool:
-        """Whether it is a terminal."""
-        return self._stream is not None and self._stream.isatty()
-
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (whatever else a stream has)
-        if name == "encoding" and self._stream is None:
-            return "utf-8"
         return getattr(self._stream, name)
 
 

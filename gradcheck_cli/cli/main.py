@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import UnsupportedOperation
 from typing import Any, NoReturn
 
 import click
@@ -192,6 +193,8 @@ def _place(error: OSError) -> str:
 
 
 def _reason(error: OSError) -> str:
+    if isinstance(error, UnsupportedOperation):  # see `Outlet`
+        return "it is closed"
     return error.strerror or str(error) or type(error).__name__
 
 
