@@ -85,6 +85,14 @@ def test_what_is_worse_or_another_fault_fails(recorded, invoke, changes, code):
     assert invoke("run", "--baseline", "g.lock").code == code
 
 
+def test_a_check_that_fails_in_another_way_is_not_mended(recorded, invoke):
+    failing = CheckResult("linearity", Status.ERROR, "it raises")
+    recorded.results[2] = altered(recorded.results[2], checks=(failing,), status=Status.ERROR)
+    result = invoke("run", "--baseline", "g.lock")
+    assert result.code == 3
+    assert "mended" not in result.out
+
+
 def test_what_is_mended_says_so_until_it_is_recorded(recorded, invoke, a_result, tmp_path):
     before = (tmp_path / "g.lock").read_text()
     recorded.results[1], recorded.results[2] = a_result("wrong"), a_result("curved")

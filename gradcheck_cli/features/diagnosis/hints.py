@@ -405,42 +405,32 @@ def _hint_on_swap(pair: Pair) -> str:
 
 def _hint_on_moves(pair: Pair) -> str:
     """Say that axes are reversed, shifted, or have changed places."""
-    return next(
-        (
-            description
-            for description, change in itertools.chain(_moves_of_axes(pair), _moves_of_all(pair))
-            if pair.is_explained_by(change)
-        ),
-        "",
-    )
-
-
-def _moves_of_axes(pair: Pair) -> Iterator[tuple[str, Change]]:
-    """Yield the changes of an array with the pair's axes, as changes of a packed Jacobian."""
-    shape, rank = pair.shape, len(pair.output.shape)
 
     def on_axes(change: Change) -> Change:
-        return lambda values: np.asarray(change(values.reshape(shape)).reshape(values.shape))
+        return lambda values: np.asarray(change(values.reshape(pair.shape)).reshape(values.shape))
 
-    for axes in (range(rank, len(shape)), range(rank)):
-        for description, order in _orders(pair, axes):
-            yield description, on_axes(partial(np.transpose, axes=order))
-    for axis, size in enumerate(shape):
-        if size > 1:
-            yield from ((description, on_axes(change)) for description, change in _along(pair, axis))
-    yield from ((description, on_axes(change)) for description, change in _swaps(pair))
+    moves = (description for description, change in _moves(pair) if pair.is_explained_by(on_axes(change)))
+    return next(moves, "")
 
 
-def _moves_of_all(pair: Pair) -> Iterator[tuple[str, Change]]:
-    """Yield the changes of a packed Jacobian as a whole."""
-    if len(pair.input_info.shape) > 1:
+def _moves(pair: Pair) -> Iterator[tuple[str, Change]]:
+    """Yield changes of a Jacobian with the pair's axes, which leave its shape as it is."""
+    axes = range(len(pair.shape))
+    of_output, of_input = axes[: len(pair.output.shape)], axes[len(pair.output.shape) :]
+    yield from _orders(pair, of_input)
+    yield from _orders(pair, of_output)
+    for axis in axes:
+        if pair.shape[axis] > 1:
+            yield from _along(pair, axis)
+    yield from _swaps(pair)
+    if len(of_input) > 1:
         description = f"the elements of {_what(pair.input_info, pair)} stand in reverse order"
-        yield description, lambda values: values[:, ::-1]
+        yield description, partial(np.flip, axis=tuple(of_input))
     if pair.output.shape == pair.input_info.shape:
         description = (
             "the upstream is multiplied by the Jacobian instead of its transpose: does a step run forwards?"
         )
-        yield description, lambda values: values.T
+        yield description, partial(np.transpose, axes=[*of_input, *of_output])
 
 
 def _what(info: TensorInfo, pair: Pair) -> str:
@@ -485,7 +475,7 @@ def _swaps(pair: Pair) -> Iterator[tuple[str, Change]]:
             yield description, partial(np.swapaxes, axis1=output_axis, axis2=input_axis)
 
 
-def _orders(pair: Pair, axes: range) -> Iterator[tuple[str, list[int]]]:
+def _orders(pair: Pair, axes: range) -> Iterator[tuple[str, Change]]:
     """Yield the other orders of the pair's axes that leave its shape as it is, with some axes permuted."""
     whole = list(range(len(pair.shape)))
     for order in itertools.permutations(axes) if 0 < len(axes) <= _MOST_AXES else ():
@@ -496,7 +486,7 @@ def _orders(pair: Pair, axes: range) -> Iterator[tuple[str, list[int]]]:
         own_order = tuple(axis - axes[0] for axis in order)
         is_last = changed == list(axes[-2:])
         description = f"{what} is transposed" if is_last else f"the axes of {what} are permuted: {own_order}"
-        yield description, [*whole[: axes.start], *order, *whole[axes.stop :]]
+        yield description, partial(np.transpose, axes=[*whole[: axes.start], *order, *whole[axes.stop :]])
 
 
 # Masks and signs.
