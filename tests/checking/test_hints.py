@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from gradcheck_cli.checking.ops.jacobian import hint_on_triangle
 from gradcheck_cli.checking.ops.operation import TensorInfo
-from gradcheck_cli.features.diagnosis.hints import Pair, View, hint
+from gradcheck_cli.features.diagnosis.hints import Pair, hint
 
 
 def views(numeric, analytic, points=2):
@@ -20,13 +22,14 @@ def views(numeric, analytic, points=2):
         point = {"x": generator.standard_normal(values.shape[1])}
         slack = np.full(values.shape, 1e-7)
         known = np.ones(values.shape, dtype=bool)
-        found.append(View(wrong, values, slack, known, point, generator.standard_normal(values.shape[0]), {}))
-    return found
+        found.append((wrong, values, slack, known, point["x"], generator.standard_normal(values.shape[0])))
+    wrong, values, slack, known, point, value = map(np.stack, zip(*found, strict=True))
+    return wrong, values, slack, known, {"x": point}, value, {}
 
 
 def told(numeric, analytic, output, taken, points=2):
     infos = TensorInfo("y", "float64", output), TensorInfo("x", "float64", taken)
-    return hint(Pair(*infos, views(numeric, analytic, points)))
+    return hint(Pair(*infos, *views(numeric, analytic, points)))
 
 
 def dense(rows, columns):
@@ -78,12 +81,12 @@ def test_a_hint_that_one_element_contradicts_is_not_told(name):
 @pytest.mark.parametrize("name", sorted(set(MISTAKES) - {"rank one"}))
 def test_a_hint_must_hold_at_every_point(name):
     numeric, analytic, output, taken, words = MISTAKES[name]
-    first, second = views(numeric, analytic)
-    generator = np.random.default_rng(7)
-    moved = second.numeric + np.where(second.numeric != 0, generator.standard_normal(second.numeric.shape), 0)
-    second = View(moved, second.numeric, second.slack, second.is_judged, second.point, second.value, {})
     infos = TensorInfo("y", "float64", output), TensorInfo("x", "float64", taken)
-    assert words not in hint(Pair(*infos, [first, second]))
+    pair = Pair(*infos, *views(numeric, analytic))
+    generator = np.random.default_rng(7)
+    second = pair.numeric[1]
+    moved = second + np.where(second != 0, generator.standard_normal(second.shape), 0)
+    assert words not in hint(replace(pair, analytic=np.stack([pair.analytic[0], moved])))
 
 
 SHAPES = [((), (5,)), ((3,), (4,)), ((4,), (4,)), ((2, 3), (2, 3)), ((2, 2), (2, 2)), ((3,), (3, 3))]

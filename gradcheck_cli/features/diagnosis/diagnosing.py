@@ -73,14 +73,10 @@ def diagnose(
             {name: pair.whole() for name, pair in pairs.items() if pair.elements <= _MOST_WHOLE}
             for pairs in other_pairs
         ]
-        views = [
-            hints.view_of(each_sample, output.name, pairs, scene)
-            for each_sample, pairs, scene in zip(samples, whole_others, scenes, strict=False)
-        ]
         description = (
             hint_on_triangle(sample.analytic, sample.numeric, input_info)
             or _hint_on_conjugate(samples, output, input_info)
-            or hints.hint(hints.Pair(output, input_info, views))
+            or hints.hint(hints.pair_of(output, input_info, samples, whole_others, scenes))
             or _describe_place(wrong, output, input_info)
         )
     return tuple(filter(None, [description]))

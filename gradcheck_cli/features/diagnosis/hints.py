@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,15 +34,17 @@ _LISTED = 3  # at most this many slices are named
 
 
 @dataclass(frozen=True)
-class View:
-    """A pair at one sample point: its Jacobians, packed and finite, and the point and value there."""
+class Pair:
+    """A pair at its V sample points: its Jacobians, packed and finite, and the points and values there."""
 
-    analytic: Float  # (m, n)
-    numeric: Float  # (m, n); 0 where the gradient isn't compared with it
-    slack: Float  # what the two may differ by
-    is_judged: Mask  # where the gradient is compared with the numeric value
-    point: Mapping[str, Float]  # the inputs' packed values, by name
-    value: Float  # the output's packed value, (m,)
+    output: TensorInfo
+    input_info: TensorInfo
+    analytic: Float  # (V, m, n)
+    numeric: Float  # (V, m, n); 0 where the gradient isn't compared with it
+    slack: Float  # (V, m, n) what the two may differ by
+    is_judged: Mask  # (V, m, n) where the gradient is compared with the numeric value
+    point: Mapping[str, Float]  # the inputs' packed values, (V, size), by name
+    value: Float  # (V, m) the output's packed value
     others: Mapping[str, Float]  # numeric Jacobians of the same output by other inputs, by their names
 
     @property
@@ -75,15 +76,6 @@ class View:
         """Where the derivative isn't zero, and the gradient has the other sign."""
         return np.asarray(self.is_moving & (np.sign(self.analytic) == -np.sign(self.numeric)))
 
-
-@dataclass(frozen=True)
-class Pair:
-    """A pair at all of its sample points."""
-
-    output: TensorInfo
-    input_info: TensorInfo
-    views: Sequence[View]
-
     @property
     def shape(self) -> tuple[int, ...]:
         """The output's axes, and the input's."""
@@ -94,32 +86,25 @@ class Pair:
         rank = len(self.output.shape)
         return (self.output, axis) if axis < rank else (self.input_info, axis - rank)
 
-    def join(self, part: Callable[[View], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        """Return a part of all views as one vector."""
-        return np.concatenate([part(view).ravel() for view in self.views])
+    def along_axes(self, values: Float) -> Float:
+        """Return packed Jacobians as arrays with the pair's axes, after that of the points."""
+        return values.reshape(len(values), *self.shape)
 
     def is_explained_by(self, change: Change) -> bool:
         """Whether the changed derivative equals the gradient everywhere; zeros alone show nothing."""
-        count = 0
-        for view in self.views:
-            expected = change(view.numeric)
-            is_judged = view.is_judged & (change(view.is_judged.astype(float)) != 0)
-            slack = view.slack + np.abs(change(view.slack))
-            if not np.all((np.abs(view.analytic - expected) <= slack) | ~is_judged):
-                return False
-            count += int(np.count_nonzero(is_judged & (np.abs(expected) > slack)))
-        return count > 1
+        expected = change(self.numeric)
+        is_judged = self.is_judged & (change(self.is_judged.astype(float)) != 0)
+        slack = self.slack + np.abs(change(self.slack))
+        is_equal = np.abs(self.analytic - expected) <= slack
+        is_telling = is_judged & (np.abs(expected) > slack)
+        return bool(np.all(is_equal | ~is_judged) and np.count_nonzero(is_telling) > 1)
 
-    def fit_factor(self, target_of: Callable[[View], Float], products: Sequence[Float]) -> float | None:
-        """Return the round number k with target = k product at every view; `None` where there is none.
+    def fit_factor(self, target: Float, product: Float) -> float | None:
+        """Return the round number k with target = k product; `None` where there is none.
 
-        Callers make sure that the products have several values: any gradient is a multiple of a number.
+        Callers make sure that the product has several values: any gradient is a multiple of a number.
         """
-        target = self.join(lambda view: target_of(view)[view.is_judged])
-        slack = self.join(lambda view: view.slack[view.is_judged])
-        product = np.concatenate(
-            [own[view.is_judged] for view, own in zip(self.views, products, strict=True)]
-        )
+        target, slack, product = (values[self.is_judged] for values in (target, self.slack, product))
         if not np.isfinite(product).all() or np.count_nonzero(product) < _FEW:
             return None
         with np.errstate(over="ignore", invalid="ignore"):
@@ -135,21 +120,34 @@ class Pair:
         return factor if np.all(np.abs(target - factor * product) <= slack) else None
 
 
-def view_of(sample: PairSample, output: str, other_pairs: Mapping[str, PairSample], scene: PointData) -> View:
-    """Return a whole, finite sample as a view."""
-    decided = (sample.verdict == Verdict.PASS) | (sample.verdict == Verdict.MISMATCH)
-    is_judged = decided & np.isfinite(sample.numeric) & np.isfinite(sample.uncertainty)
-    return View(
-        sample.analytic,
-        np.where(is_judged, sample.numeric, 0.0),
-        np.where(is_judged, sample.allowed + sample.uncertainty, 0.0),
+def pair_of(
+    output: TensorInfo,
+    input_info: TensorInfo,
+    samples: Sequence[PairSample],
+    other_pairs: Sequence[Mapping[str, PairSample]],
+    scenes: Sequence[PointData],
+) -> Pair:
+    """Return a pair at some points, of whole, finite samples."""
+    analytic, numeric, uncertainty, allowed, verdict = (
+        np.stack([getattr(sample, name) for sample in samples])
+        for name in ("analytic", "numeric", "uncertainty", "allowed", "verdict")
+    )
+    decided = (verdict == Verdict.PASS) | (verdict == Verdict.MISMATCH)
+    is_judged = decided & np.isfinite(numeric) & np.isfinite(uncertainty)
+    of_others = {name: [pairs.get(name) for pairs in other_pairs] for name in other_pairs[0]}
+    return Pair(
+        output,
+        input_info,
+        analytic,
+        np.where(is_judged, numeric, 0.0),
+        np.where(is_judged, allowed + uncertainty, 0.0),
         is_judged,
-        scene.point,
-        scene.values[output],
+        {name: np.stack([scene.point[name] for scene in scenes]) for name in scenes[0].point},
+        np.stack([scene.values[output.name] for scene in scenes]),
         {
-            name: pair.numeric
-            for name, pair in other_pairs.items()
-            if pair.is_whole and np.isfinite(pair.numeric).all()
+            name: np.stack([own.numeric for own in pairs if own])
+            for name, pairs in of_others.items()
+            if all(own and own.is_whole and np.isfinite(own.numeric).all() for own in pairs)
         },
     )
 
@@ -178,11 +176,11 @@ def hint(pair: Pair) -> str:
 
 def _hint_on_factor(pair: Pair) -> str:
     """Say that the gradient is a multiple of the derivative, and which size the factor equals."""
-    numeric = pair.join(lambda view: view.numeric)
+    numeric = pair.numeric.ravel()
     size = float(numeric @ numeric)
     if size == 0 or np.count_nonzero(numeric) <= 1:  # any one element is a multiple of any other
         return ""
-    factor = float(numeric @ pair.join(lambda view: view.analytic)) / size
+    factor = float(numeric @ pair.analytic.ravel()) / size
     sizes = {
         length: description
         for info in (pair.output, pair.input_info)
@@ -229,13 +227,13 @@ _FUNCTIONS: Mapping[str, Change] = {
 }
 
 
-def _known_values(pair: Pair, view: View) -> dict[str, Float]:
+def _known_values(pair: Pair) -> dict[str, Float]:
     """Return values that a factor of an element may depend on: those of its row or of its column."""
-    rows, columns = view.analytic.shape
-    by_name = {pair.output.name: view.value[:, None]}
-    for name, values in view.point.items():
-        if values.size in (rows, columns):
-            by_name[name] = values[None] if values.size == columns else values[:, None]
+    _, rows, columns = pair.analytic.shape
+    by_name = {pair.output.name: pair.value[:, :, None]}
+    for name, values in pair.point.items():
+        if values.shape[1] in (rows, columns):
+            by_name[name] = values[:, None] if values.shape[1] == columns else values[:, :, None]
     candidates = {
         text.format(name): change(values)
         for name, values in by_name.items()
@@ -251,22 +249,15 @@ _RELATIONS = ((-1, "divided by {}: is this factor missing?"), (1, "times {}: is 
 
 def _hint_on_multiplier(pair: Pair) -> str:
     """Say that the gradient has one value-dependent factor too many or too few."""
-    if any((view.has_gradient & ~view.is_moving).any() for view in pair.views):
+    if (pair.has_gradient & ~pair.is_moving).any():
         return ""
-    numerics = [view.numeric for view in pair.views]
-    known_values = [_known_values(pair, view) for view in pair.views]
-    for name, (power, relation) in itertools.product(known_values[0], _RELATIONS):
+    numeric = pair.numeric
+    for (name, values), (power, relation) in itertools.product(_known_values(pair).items(), _RELATIONS):
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            spread = [
-                np.broadcast_to(values[name], numeric.shape) ** power
-                for values, numeric in zip(known_values, numerics, strict=True)
-            ]
-            products = [
-                np.where(numeric == 0, 0.0, numeric * values)
-                for values, numeric in zip(spread, numerics, strict=True)
-            ]
-        distinct = max(_count_distinct(products, numerics), _count_distinct(products, spread))
-        factor = pair.fit_factor(lambda view: view.analytic, products) if distinct > 1 else None
+            spread = np.broadcast_to(values, numeric.shape) ** power
+            product = np.where(numeric == 0, 0.0, numeric * spread)
+        distinct = max(_count_distinct(product, numeric), _count_distinct(product, spread))
+        factor = pair.fit_factor(pair.analytic, product) if distinct > 1 else None
         if factor is not None:
             multiple = "" if factor == 1 else f"{_name_factor(factor)} times "
             return f"the gradient is {multiple}the derivative {relation.format(name)}"
@@ -276,15 +267,14 @@ def _hint_on_multiplier(pair: Pair) -> str:
 def _hint_on_simplex(pair: Pair) -> str:
     """Say that the gradient is right along the moves that keep the sum of what may be probabilities."""
     name = pair.input_info.name
-    if not all(view.is_judged.all() and (view.point[name] >= 0).all() for view in pair.views):
+    if not (pair.is_judged.all() and (pair.point[name] >= 0).all()):
         return ""
+    slack = pair.slack.max(axis=(1, 2), keepdims=True)
     for axis, size in enumerate(pair.input_info.shape):
         # What is wrong is one number for all elements along the axis.
-        errors = [view.error.reshape(pair.output.size, *pair.input_info.shape) for view in pair.views]
-        is_level = all(
-            (np.abs(error - error.mean(axis + 1, keepdims=True)) <= view.slack.max()).all()
-            for error, view in zip(errors, pair.views, strict=True)
-        )
+        error = pair.error.reshape(len(slack), pair.output.size, *pair.input_info.shape)
+        uneven = error - error.mean(axis + 2, keepdims=True)
+        is_level = (np.abs(uneven).reshape(pair.error.shape) <= slack).all()
         if size >= _FEW and is_level:
             return (
                 f"the gradient is right along each move of {name} that keeps its sums along axis {axis}: if "
@@ -296,15 +286,11 @@ def _hint_on_simplex(pair: Pair) -> str:
 
 def _hint_on_term(pair: Pair) -> str:
     """Say which term is added to the derivative, or what kind of term it is."""
-    if not all(
-        np.all(view.is_moving.sum(1) <= 1) and np.all(view.is_wrong <= view.is_moving) for view in pair.views
-    ):  # it isn't elementwise
+    if (pair.is_moving.sum(2) > 1).any() or (pair.is_wrong & ~pair.is_moving).any():  # it isn't elementwise
         return _hint_on_rank_one(pair)
-    terms = [_terms(pair, view) for view in pair.views]
-    for name in terms[0]:
-        products = [of_view[name] for of_view in terms]
-        is_telling = name == "1" or _count_distinct(products, products) > 1
-        factor = pair.fit_factor(lambda view: view.error, products) if is_telling else None
+    for name, product in _terms(pair).items():
+        is_telling = name == "1" or _count_distinct(product, product) > 1
+        factor = pair.fit_factor(pair.error, product) if is_telling else None
         if factor is not None:
             sign = "minus" if factor < 0 else "plus"
             multiple = "" if abs(factor) == 1 and name != "1" else _name_factor(abs(factor))
@@ -313,10 +299,10 @@ def _hint_on_term(pair: Pair) -> str:
     return ""
 
 
-def _terms(pair: Pair, view: View) -> dict[str, Float]:
+def _terms(pair: Pair) -> dict[str, Float]:
     """Return candidates for a term of an elementwise op's gradient, each with its values by element."""
-    moving = view.is_moving
-    values = {"1": np.ones(()), **_known_values(pair, view)}
+    moving = pair.is_moving
+    values = {"1": np.ones(()), **_known_values(pair)}
     terms = {
         name: np.where(moving, np.broadcast_to(array, moving.shape), 0.0) for name, array in values.items()
     }
@@ -324,28 +310,27 @@ def _terms(pair: Pair, view: View) -> dict[str, Float]:
         return terms | {
             f"{first} {second}": terms[first] * terms[second]
             for first, second in itertools.product(terms, list(terms)[1:])
-            if first in view.point and first != second
+            if first in pair.point and first != second
         }
 
 
-def _count_distinct(products: Sequence[Float], values: Sequence[Float]) -> int:
-    """Count the distinct values behind the first non-zero products of each view."""
+def _count_distinct(products: Float, values: Float) -> int:
+    """Count the distinct values behind the first non-zero products at each point."""
     samples = [array[product != 0][: _FEW**3] for product, array in zip(products, values, strict=True)]
     return len({f"{value:.6e}" for value in np.concatenate(samples)})
 
 
 def _hint_on_rank_one(pair: Pair) -> str:
     """Say that the error is of rank one, as a whole or per row of a batch, while the derivative isn't."""
-    if sum(int(view.is_wrong.sum()) for view in pair.views) <= _FEW:
+    if pair.is_wrong.sum() <= _FEW:
         return ""
-    slack = max(float(np.linalg.norm(view.slack)) for view in pair.views)
+    slack = float(np.linalg.norm(pair.slack, axis=(1, 2)).max())
     shapes = pair.output.shape, pair.input_info.shape
     shared = len(list(itertools.takewhile(lambda sizes: sizes[0] == sizes[1], zip(*shapes, strict=False))))
     for axes in range(min(shared, *(len(shape) - 1 for shape in shapes)), -1, -1):
         count = int(np.prod(pair.output.shape[:axes]))
         errors, derivatives = (
-            [_blocks(matrix, count) for matrix in matrices]
-            for matrices in zip(*((view.error, view.numeric) for view in pair.views), strict=True)
+            [_blocks(matrix, count) for matrix in matrices] for matrices in (pair.error, pair.numeric)
         )
         if not all(errors) or not all(derivatives):
             continue
@@ -383,18 +368,12 @@ def _rank(matrix: Float, slack: float) -> int:
 def _hint_on_swap(pair: Pair) -> str:
     """Say that the gradient is the derivative by another input, or its negative."""
     multiples = ((1.0, "the derivative"), (-1.0, "-1 times the derivative"))
-    for name, (sign, multiple) in itertools.product(pair.views[0].others, multiples):
-        jacobians = [view.others.get(name) for view in pair.views]
-        if all(
-            jacobian is not None
-            and jacobian.shape == view.analytic.shape
-            # The other pair's values are accurate relative to their own size.
-            and np.all(
-                np.abs(view.analytic - sign * jacobian)
-                <= view.slack + _SAME * np.max(np.abs(jacobian), initial=0.0)
-            )
-            for view, jacobian in zip(pair.views, jacobians, strict=True)
-        ) and any(np.any(jacobian) for jacobian in jacobians):
+    for (name, jacobian), (sign, multiple) in itertools.product(pair.others.items(), multiples):
+        if jacobian.shape != pair.analytic.shape or not jacobian.any():
+            continue
+        # The other pair's values are accurate relative to their own size.
+        slack = pair.slack + _SAME * np.abs(jacobian).max(axis=(1, 2), keepdims=True)
+        if np.all(np.abs(pair.analytic - sign * jacobian) <= slack):
             order = "are the gradients returned in the wrong order?"
             return f"it is {multiple} with respect to {name}: {order}"
     return ""
@@ -407,14 +386,14 @@ def _hint_on_moves(pair: Pair) -> str:
     """Say that axes are reversed, shifted, or have changed places."""
 
     def on_axes(change: Change) -> Change:
-        return lambda values: np.asarray(change(values.reshape(pair.shape)).reshape(values.shape))
+        return lambda values: np.asarray(change(pair.along_axes(values)).reshape(values.shape))
 
     moves = (description for description, change in _moves(pair) if pair.is_explained_by(on_axes(change)))
     return next(moves, "")
 
 
 def _moves(pair: Pair) -> Iterator[tuple[str, Change]]:
-    """Yield changes of a Jacobian with the pair's axes, which leave its shape as it is."""
+    """Yield changes of `Pair.along_axes` that leave its shape as it is."""
     axes = range(len(pair.shape))
     of_output, of_input = axes[: len(pair.output.shape)], axes[len(pair.output.shape) :]
     yield from _orders(pair, of_input)
@@ -425,12 +404,17 @@ def _moves(pair: Pair) -> Iterator[tuple[str, Change]]:
     yield from _swaps(pair)
     if len(of_input) > 1:
         description = f"the elements of {_what(pair.input_info, pair)} stand in reverse order"
-        yield description, partial(np.flip, axis=tuple(of_input))
+        yield description, partial(np.flip, axis=tuple(axis + 1 for axis in of_input))
     if pair.output.shape == pair.input_info.shape:
         description = (
             "the upstream is multiplied by the Jacobian instead of its transpose: does a step run forwards?"
         )
-        yield description, partial(np.transpose, axes=[*of_input, *of_output])
+        yield description, _reorder([*of_input, *of_output])
+
+
+def _reorder(order: Sequence[int]) -> Change:
+    """Return the change that puts the pair's axes into an order."""
+    return partial(np.transpose, axes=[0, *(axis + 1 for axis in order)])
 
 
 def _what(info: TensorInfo, pair: Pair) -> str:
@@ -446,12 +430,12 @@ def _along(pair: Pair, axis: int) -> Iterator[tuple[str, Change]]:
     reversal = f"{what} is reversed{suffix}, or isn't where it should be"
     if info is not pair.output:
         reversal = f"the elements of {what} stand in reverse order{suffix}"
-    yield reversal, partial(np.flip, axis=axis)
+    yield reversal, partial(np.flip, axis=axis + 1)
     for step in (1, -1, *range(2, size - 1 if size <= _MOST_STEPS else 2)):
         description = f"{what} is shifted by {step}{suffix}: is an index off by one?"
-        yield description, partial(np.roll, shift=step, axis=axis)
+        yield description, partial(np.roll, shift=step, axis=axis + 1)
         if abs(step) == 1:
-            yield description, partial(_shift, step=step, axis=axis)
+            yield description, partial(_shift, step=step, axis=axis + 1)
 
 
 def _shift(values: Float, step: int, axis: int) -> Float:
@@ -472,7 +456,7 @@ def _swaps(pair: Pair) -> Iterator[tuple[str, Change]]:
                 f"{pair.output.name}'s axis {output_axis} and {pair.input_info.name}'s axis "
                 f"{input_axis - rank} have changed places"
             )
-            yield description, partial(np.swapaxes, axis1=output_axis, axis2=input_axis)
+            yield description, partial(np.swapaxes, axis1=output_axis + 1, axis2=input_axis + 1)
 
 
 def _orders(pair: Pair, axes: range) -> Iterator[tuple[str, Change]]:
@@ -486,7 +470,7 @@ def _orders(pair: Pair, axes: range) -> Iterator[tuple[str, Change]]:
         own_order = tuple(axis - axes[0] for axis in order)
         is_last = changed == list(axes[-2:])
         description = f"{what} is transposed" if is_last else f"the axes of {what} are permuted: {own_order}"
-        yield description, partial(np.transpose, axes=[*whole[: axes.start], *order, *whole[axes.stop :]])
+        yield description, _reorder([*whole[: axes.start], *order, *whole[axes.stop :]])
 
 
 # Masks and signs.
@@ -494,12 +478,12 @@ def _orders(pair: Pair, axes: range) -> Iterator[tuple[str, Change]]:
 
 def _hint_on_mask(pair: Pair) -> str:
     """Say that a mask is inverted, missing or too narrow, judging by the zeros."""
-    moving, nonzero = pair.join(lambda view: view.is_moving), pair.join(lambda view: view.has_gradient)
+    moving, nonzero = pair.is_moving, pair.has_gradient
     more, fewer = np.count_nonzero(nonzero & ~moving), np.count_nonzero(moving & ~nonzero)
     shared = moving & nonzero
     if not shared.any() and more and fewer:
         return "the gradient is zero where the derivative isn't, and the other way round: is a mask inverted?"
-    if (shared & pair.join(lambda view: view.is_wrong)).any() or np.count_nonzero(shared) < _FEW:
+    if (shared & pair.is_wrong).any() or np.count_nonzero(shared) < _FEW:
         return ""
     if more > 1 and not fewer:
         return (
@@ -516,14 +500,12 @@ def _hint_on_mask(pair: Pair) -> str:
 
 def _hint_on_signs(pair: Pair) -> str:
     """Say that the sign alone is wrong, in some elements."""
-    count = np.count_nonzero(pair.join(lambda view: view.is_flipped))
-    moving_count = np.count_nonzero(pair.join(lambda view: view.is_moving))
+    count, moving_count = np.count_nonzero(pair.is_flipped), np.count_nonzero(pair.is_moving)
     if not count or moving_count < _FEW:
         return ""
-    for view in pair.views:
-        if view.exceeds(view.analytic - np.where(view.is_flipped, -1.0, 1.0) * view.numeric).any():
-            return ""
-    if all(not (view.is_moving & (view.analytic < 0)).any() for view in pair.views):
+    if pair.exceeds(pair.analytic - np.where(pair.is_flipped, -1.0, 1.0) * pair.numeric).any():
+        return ""
+    if not (pair.is_moving & (pair.analytic < 0)).any():
         return "the gradient is the derivative's absolute value: is a sign missing?"
     return f"the sign is flipped in {count} of {moving_count} elements, and all else is right"
 
@@ -561,14 +543,8 @@ def _factors_along(pair: Pair, axis: int) -> dict[int, float]:
     if pair.shape[axis] <= 1:  # one slice is all there is
         return {}
     slices = (
-        np.concatenate(
-            [
-                np.moveaxis(values.reshape(pair.shape), axis, 0).reshape(pair.shape[axis], -1)
-                for values in of_views
-            ],
-            1,
-        )
-        for of_views in zip(*((view.analytic, view.numeric, view.slack) for view in pair.views), strict=True)
+        np.moveaxis(pair.along_axes(values), axis + 1, 0).reshape(pair.shape[axis], -1)
+        for values in (pair.analytic, pair.numeric, pair.slack)
     )
     for index, (analytic, numeric, slack) in enumerate(zip(*slices, strict=True)):
         size = float(numeric @ numeric)
