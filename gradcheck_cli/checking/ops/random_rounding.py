@@ -36,7 +36,7 @@ def measure_rounding_of(
     """
 
     def run(draw: int) -> Mapping[int, Float | None]:
-        rounded = op.forms.rounded_otherwise(draw + 1)
+        rounded = op.forms.rounded_otherwise(draw + 1)  # with 0, it rounds as it does anyway
         with suppress(CaseFailedError):  # a kernel may refuse what isn't quite symmetric, or positive
             return {} if rounded is None else pull_back(rounded, output, upstream)
         return {}
@@ -46,7 +46,8 @@ def measure_rounding_of(
     if first is None:
         yield from _measure_black_box(op, output, upstream, seed)
     else:
-        yield from largest_changes(pull_back(op, output, upstream), chain([first], runs))
+        # What the copy itself makes infinite, as only a prepared graph computes it, shows nothing.
+        yield from largest_changes(run(-1), chain([first], runs))
 
 
 # Points beside are up to eight times this away, relative to the inputs: of a smooth gradient, a polynomial of

@@ -34,7 +34,7 @@ from gradcheck_cli.checking.verdicts.chosen_points import (
 from gradcheck_cli.checking.verdicts.summary import Findings
 from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.features.search.branches.graph_branches import Side
-from gradcheck_cli.features.search.branches.point_field import PointField, matches, name_of, suspect
+from gradcheck_cli.features.search.branches.point_field import Draws, PointField, matches, name_of, suspect
 from gradcheck_cli.features.search.mixed_points import CLOSE, MixedPoints
 from gradcheck_cli.results import GREEN, PairResult, Status
 from gradcheck_cli.running.limits import times_of
@@ -161,7 +161,9 @@ class Exploration:
         """
         case = self.opener.case
         self.mixed = MixedPoints(case, self.first.point, self.first.facts.low_precision)
-        self.generator = np.random.default_rng([case.seed, 1, zlib.crc32(f"{case.op} {case.name}".encode())])
+        self.seed = case.seed, 1, zlib.crc32(f"{case.op} {case.name}".encode())
+        self.generator = np.random.default_rng(self.seed)
+        self.explored = 0  # how often points were explored
         opened: Any = self.findings.operations
         if opened is None or opened.declared is not self.first:
             opened = open_operations(case, self.opener, 0, self.first)
@@ -227,7 +229,7 @@ class Exploration:
         for sample in samples:
             timer = self._timer()
             with self.opener.at(sample):
-                looked = self.field.look(self.opener.drawn(sample), [sample])
+                looked = self.field.look(self.opener.drawn(sample), 1, Draws(self.seed, sample))
             self.each = min(self.each or math.inf, timer())
             self.within |= looked.sides([0])
         self.field.seen |= self.within if self.is_tested else set()
@@ -259,6 +261,8 @@ class Exploration:
             most: how many may have been judged then.
         """
         candidates: list[Candidate] = []
+        self.explored += 1
+        draws = Draws((*self.seed, self.explored))
         for points in batches:
             count, timer = max(map(len, points.values()), default=0), self._timer()
             self.is_finite = not count
@@ -266,8 +270,8 @@ class Exploration:
                 for constants in (self.moved, {}) if self.moved else ({},):
                     if not self.is_finite:
                         with suppress(*ERRORS):
-                            candidates += self._look_with(constants, points, count)
-            took = timer()
+                            candidates += self._look_with(constants, points, count, draws)
+            took, draws = timer(), replace(draws, first=draws.first + count)
             self.each, self.pace = took / max(count, 1), took / max(work.points, 1)
         ranked = sorted(candidates, key=lambda candidate: candidate.rank)
         queues = ([own for own in ranked if own.may_have_kink == kink] for kink in (False, True))
@@ -299,7 +303,7 @@ class Exploration:
                     break
                 self.spent = 0  # a question has room of its own
                 with suppress(*ERRORS):
-                    for candidate in self._look_with(weights, arguments, 1):
+                    for candidate in self._look_with(weights, arguments, 1, Draws(self.seed)):
                         self.judge(candidate)
                 names = [case.tensors[index].name for index in sorted(weights)]
                 first = point[min(weights)]
@@ -332,13 +336,15 @@ class Exploration:
                     f"`{tensor.name}: {{move: false, reason: ...}}`.",
                 )
 
-    def _look_with(self, constants: Point, points: dict[int, Array], count: int) -> list[Candidate]:
+    def _look_with(
+        self, constants: Point, points: dict[int, Array], count: int, draws: Draws
+    ) -> list[Candidate]:
         """Look at points with other values of some weights and stated values; see `_look_at`."""
         stacks = {index: np.broadcast_to(value, (count, *value.shape)) for index, value in constants.items()}
         with self.opener.moved_to(constants, _JUDGED), self.opener.at(_JUDGED):
-            return self._look_at({**stacks, **points}, count)
+            return self._look_at({**stacks, **points}, count, draws)
 
-    def _look_at(self, points: dict[int, Array], count: int) -> list[Candidate]:
+    def _look_at(self, points: dict[int, Array], count: int, draws: Draws) -> list[Candidate]:
         """Compare gradient and differences at some points; return those that disagree."""
         # The judge knows the values before rounding: probabilities sum to 1 there.
         inputs, tensors = self.first.inputs, self.opener.case.tensors
@@ -347,7 +353,7 @@ class Exploration:
             for at, stack in points.items()
             if not tensors[at].is_variable  # the function has that
         }
-        looked = self.field.look(rounded, range(count))
+        looked = self.field.look(rounded, count, draws)
         self.points += count
         self.is_finite = bool(looked.is_finite.any())
         vectors = self.mixed.free.pack(points)
@@ -362,7 +368,7 @@ class Exploration:
             if part.is_constant
         }
         whole = replace(looked, points={**fixed, **points, **rounded})
-        seen = suspect(self.differenced, whole, free, self.generator, self.mixed.specials)
+        seen = suspect(self.differenced, whole, free, draws, self.mixed.specials)
         usual = float(np.median(seen.disagreement)) if count > 1 else 0.0  # of one point nothing is usual
         threshold = max(_SUSPICIOUS, min(_USUAL * usual, 0.1))
         self.largest = max(self.largest, float(seen.disagreement.max(initial=0.0)))
@@ -496,7 +502,8 @@ class Exploration:
         """Whether the same pairs are wrong beside a point, by up to this many spreads in each component."""
         free = self.mixed.free
         here = free.vector(at_point.point)[None]
-        moved = here + spreads * free.spreads * self.generator.uniform(-1, 1, here.shape)
+        signs = self.generator.choice([-1.0, 1.0], here.shape)  # what moves by less may be as wrong
+        moved = here + spreads * free.spreads * signs * self.generator.uniform(0.5, 1, here.shape)
         # A limit throws components back.
         inside = free.clip(2 * free.clip(moved) - moved)[0]
         beside = self._judge_at(free.at(inside, at_point.point))

@@ -157,30 +157,30 @@ class PointField:
         size = sum(math.prod(length or 1 for length in shape) for shape in shapes if shape.rank is not None)
         return _LARGEST // max(1, size)
 
-    def look(self, points: Points, seeds: Sequence[int]) -> PointsSeen:
+    def look(self, points: Points, count: int, draws: Draws) -> PointsSeen:
         """Look at points, and pull upstreams back at each.
 
         A point at which a call raises takes no side, and has no values.
 
         Args:
             points: the inputs that differ, (B, *shape) each.
-            seeds: a number for each point; together they are the seed of the upstreams.
+            count: B.
+            draws: draws the upstreams.
         """
         graph = self._graph
         if not graph.sources:  # no gradient, so nothing to see
-            return PointsSeen(self._op, points, {}, np.ones(len(seeds), bool), [], [], [])
+            return PointsSeen(self._op, points, {}, np.ones(count, bool), [], [], [])
         infos = [self._op.outputs[output_index] for output_index in graph.sources]
-        generator = np.random.default_rng(list(seeds))
-        upstreams = [generator.standard_normal((len(seeds), *info.shape)) for info in infos]
+        upstreams = [draws.normal(turn, (count, *info.shape)) for turn, info in enumerate(infos)]
         results, taken = self._look(points, upstreams)
-        count = len(self._op.outputs)
-        is_finite = np.ones(len(seeds), bool)
-        for value in results[:count]:
+        outputs = len(self._op.outputs)
+        is_finite = np.ones(count, bool)
+        for value in results[:outputs]:
             if value.dtype.kind in "fc":
-                is_finite &= np.isfinite(value).reshape(len(seeds), -1).all(axis=1)
-        outputs = [results[output_index] for output_index in graph.sources]
-        gradients = list(zip(graph.pulled, results[count:], strict=True))
-        return PointsSeen(self._op, points, taken, is_finite, outputs, upstreams, gradients)
+                is_finite &= np.isfinite(value).reshape(count, -1).all(axis=1)
+        values = [results[output_index] for output_index in graph.sources]
+        gradients = list(zip(graph.pulled, results[outputs:], strict=True))
+        return PointsSeen(self._op, points, taken, is_finite, values, upstreams, gradients)
 
     def _look(self, points: Points, upstreams: Sequence[Array]) -> tuple[list[Array], dict[Side, Array]]:
         """Return the results, (B, ...) each, and the sides taken at each point; NaN where a call raises."""
@@ -220,6 +220,30 @@ class PointField:
 
 
 @dataclass(frozen=True)
+class Draws:
+    """Random numbers for points: each point has its own, whatever else is looked at in the same call.
+
+    How many points a call has depends on time, and a verdict must not.
+    """
+
+    seed: tuple[int, ...]
+    first: int = 0  # the number of the first point
+
+    def normal(self, turn: int, shape: tuple[int, ...]) -> Array:
+        """Draw normal numbers, (B, ...), others in each turn."""
+        generator = np.random.default_rng([*self.seed, 0, turn])
+        return generator.standard_normal((self.first + shape[0], *shape[1:]))[self.first :]
+
+    def signs(self, turn: int, shape: tuple[int, int]) -> Array:
+        """Draw signs, (B, size), others in each turn."""
+        size = (self.first + shape[0]) * shape[1]
+        generator = np.random.default_rng([*self.seed, 1, turn])
+        bits = np.frombuffer(generator.bytes(-(-size // 8)), np.uint8)
+        signs = 2 * np.unpackbits(bits, count=size).view(np.int8) - 1
+        return signs.reshape(-1, shape[1])[self.first :]
+
+
+@dataclass(frozen=True)
 class Suspicion:
     """What is suspicious at some points."""
 
@@ -236,7 +260,7 @@ def suspect(
     op: Operation,
     looked: PointsSeen,
     free: FreeInputs,
-    generator: np.random.Generator,
+    draws: Draws,
     specials: Sequence[float],
 ) -> Suspicion:
     """Compare gradients with differences: where they disagree, again, from both sides.
@@ -251,17 +275,22 @@ def suspect(
         op: the op that is differenced.
         looked: upstreams and gradients at the points.
         free: the inputs that move.
-        generator: draws the directions.
+        draws: draws the directions.
         specials: what components may be compared with: those with such a value don't move in most ways.
     """
-    vectors, ways = free.pack(looked.points), np.arange(len(looked.is_finite))
-    seen = _compare(op, looked, free, STEP * _draw_moves(vectors, free, generator, ways, specials))
-    for shorter in FINER ** np.arange(1, _SHORTER + 1):
+    vectors, ways = free.pack(looked.points), draws.first + np.arange(len(looked.is_finite))
+
+    def draw_moves(turn: int) -> Array:
+        return _draw_moves(vectors, free, draws.signs(turn, vectors.shape), ways, specials)
+
+    seen = _compare(op, looked, free, STEP * draw_moves(0))
+    for turn in range(1, _SHORTER + 1):
+        shorter = FINER**turn
         rows = np.flatnonzero((seen.disagreement > _SCREENED) | seen.is_spoilt)
         if not len(rows):
             break
         own = looked.take(rows)
-        moves = STEP / shorter * _draw_moves(vectors, free, generator, ways, specials)[rows]
+        moves = STEP / shorter * draw_moves(turn)[rows]
         again = _compare(op, own, free, moves, from_both_sides=True)
         if shorter > FINER:  # along another direction, an error may be 16 times as large
             seen.disagreement[rows] -= _OF_NOISE * again.disagreement / shorter
@@ -347,9 +376,9 @@ def _pull_back(looked: PointsSeen, free: FreeInputs, distance: Array) -> tuple[A
 
 
 def _draw_moves(
-    vectors: Array, free: FreeInputs, generator: np.random.Generator, ways: Array, specials: Sequence[float]
+    vectors: Array, free: FreeInputs, signs: Array, ways: Array, specials: Sequence[float]
 ) -> Array:
-    """Draw how far each component moves, (B, size): by its size or its spread, with a random sign.
+    """Return how far each component moves, (B, size): by its size or its spread, with a random sign.
 
     In every other way a component moves by its own size: beside a border, there is no room for more. In two
     of three, tiny ones move alone. If some are zero, or what the code compares with, tiny ones do so in one
@@ -369,9 +398,7 @@ def _draw_moves(
     are_alone = np.where(is_special.any(axis=1, keepdims=True), turns == 1, turns > 0)
     chosen = np.where(are_alone, tiny, ~is_special & (moves > 0))
     moves *= chosen | ~chosen.any(axis=1, keepdims=True)
-    bits = np.frombuffer(generator.bytes(-(-moves.size // 8)), np.uint8)
-    signs = np.unpackbits(bits, count=moves.size).reshape(moves.shape).view(np.int8)
-    return np.asarray(moves * (2 * signs - 1))
+    return moves * signs
 
 
 def is_smooth(
@@ -387,12 +414,10 @@ def is_smooth(
     vectors = free.pack(points)
     smooth = np.ones(len(vectors), bool)
     for way in range(_DIRECTIONS):
-        ways = np.full(len(vectors), way)
-        generator = np.random.default_rng(way)
+        signs = Draws((way,)).signs(0, vectors.shape)
+        moves = _draw_moves(vectors, free, signs, np.full(len(vectors), way), specials)
         # Not all as far: equal values that move alike stay equal.
-        moves = _draw_moves(vectors, free, generator, ways, specials) * generator.uniform(
-            0.5, 1, vectors.shape
-        )
+        moves *= np.random.default_rng(way).uniform(0.5, 1, vectors.shape)
         regular = _are_regular(op, points, free, STEP * moves)
         for step in () if all(own.all() for own in regular) else _TINY_STEPS:
             tiny = _are_regular(op, points, free, step * moves, must_change=True)
