@@ -49,6 +49,7 @@ from gradcheck_cli.numerics.precision import place_of_largest
 from gradcheck_cli.results import CheckResult, PairResult, Status, UndifferentiatedOutput
 from gradcheck_cli.spec.case import Case, PairRule, first_order_alone
 from gradcheck_cli.spec.values.moves import (
+    ASCENDS,
     MOVED,
     MOVED_BACK,
     POINTS,
@@ -333,7 +334,8 @@ def examine(
 
 
 _REMEDY = "if a value must not go there, say so: a `domain`"
-_IF_SYMMETRIC = "If the matrix always is, say `symmetric: true`. If not, the gradient is wrong."
+_IF_SYMMETRIC = "If the matrix always is, say `symmetric: true`"
+_IF_ASCENDING = "If it always does, say so in a spec: `move: false`, with a `reason`"
 _REMEDY_OF_SPEC = ", or `move: false` with a reason"
 
 
@@ -391,10 +393,16 @@ def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Finding
 
 
 def _right_where(structure: str, pair: PairResult, *, is_meant: bool) -> PairResult:
-    """Say of a right pair where it is right. A matrix that a spec states may be symmetric by chance."""
-    if is_meant or SYMMETRIC not in structure:
+    """Say of a right pair where it is right, or ask if that is meant.
+
+    A matrix that a spec states may be symmetric by chance. Numbers mostly ascend by chance, in Python, too: a
+    gradient that forgets a permutation is right for these.
+    """
+    ascends = structure.endswith(ASCENDS)
+    if not ascends and (is_meant or SYMMETRIC not in structure):
         return replace(pair, note=pair.note or f"where {structure}")
-    question = f"right where {structure}, wrong beside. {_IF_SYMMETRIC}"
+    remedy = _IF_ASCENDING if ascends else _IF_SYMMETRIC
+    question = f"right where {structure}, wrong beside. {remedy}. If not, the gradient is wrong."
     return replace(pair, status=Status.INCONCLUSIVE, undecided="range", message=question)
 
 

@@ -310,6 +310,7 @@ STATED_RIGHT: dict[str, tuple[Forward, dict[str, Any]]] = {
     "equal-rows": (tf.nn.softmax, {"x": stated([[1.0, 2.0, 3.0]] * 2)}),
     "huge-bias": (lambda x, b: tf.nn.softmax(x + b), {"x": DRAWN, "b": stated([0.0, 0.0, -1e9])}),
 }
+RISING = tf.range(1.0, 5.0, dtype=tf.float64)
 _NOT_TRANSPOSED = own(lambda x, w: x @ w, lambda u, x, w: (u @ w, tf.transpose(x) @ u))
 # Right at the values given, and wrong as soon as these are others.
 STATED_WRONG: dict[str, tuple[Forward, dict[str, Any]]] = {
@@ -471,6 +472,11 @@ def rows() -> Iterator[Row]:
     for truth, keys in (("not green", {}), ("right", {"symmetric": True})):
         inputs = {"x": MATRIX, "w": stated(POSITIVE, **keys)}
         yield Row(f"stated-symmetric-{truth.replace(' ', '-')}", _NOT_TRANSPOSED, None, inputs, truth)
+    for truth, by in (("not green", lambda order: order), ("right", tf.argsort)):
+        ascending = {"x": stated([-1.0, 0.0, 0.5, 2.0])}
+        backward = lambda u, x, by=by: (tf.gather(u * RISING, by(tf.argsort(x))),)  # noqa: E731
+        function = own(lambda x: tf.sort(x) * RISING, backward)
+        yield Row(f"stated-sort-{truth.replace(' ', '-')}", function, None, ascending, truth)
     for name, (_, initial) in LAYERS.items():
         for dtype, keys in (("float64", {}), ("float32", {}), ("float32", {"modes": ["eager"]})):
             yield _layers(name, None, "right", keys, dtype)

@@ -277,6 +277,18 @@ def test_one_infinite_element_leaves_the_other_arguments_to_be_checked():
     assert check_function(softplus, np.array([1.0, np.inf])).cases[0].error.kind == "values"
 
 
+def test_a_gradient_that_forgets_a_permutation_is_asked_about():
+    rising = tf.range(1.0, 8.0, dtype=tf.float64)
+    forget = tf.custom_gradient(
+        lambda x: (tf.sort(x) * rising, lambda u: tf.gather(u * rising, tf.argsort(x)))
+    )
+    report = check_function(forget, np.linspace(-3, 3, 7))
+    assert report.exit_code == 3
+    assert "right where x ascends, wrong beside" in report.cases[0].pairs[0].message
+    assert check_function(forget, np.linspace(-3, 3, 7)[::-1]).exit_code == 1
+    assert check_function(lambda x: tf.sort(x) * rising, np.linspace(-3, 3, 7))
+
+
 def test_what_numpy_raises_elsewhere_it_does_not_raise_in_a_check():
     with np.errstate(all="raise"):
         assert check_function(lambda x: tf.tanh(tf.nn.relu(x) * 2 + x), np.linspace(-1, 2, 4))

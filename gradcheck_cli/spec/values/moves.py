@@ -40,6 +40,7 @@ _LARGER = (
     4.0  # times a weight's value: a matrix of usual initial values is beyond the norms at which it is clipped
 )
 SYMMETRIC = "is symmetric"  # a spec can say so of an input
+ASCENDS = "ascends"  # as do all that `np.linspace` makes
 _SHOWN = 3  # numbers of an input, and inputs, that a message shows
 _TRIES = 8  # draws, of which one is another value
 _NEAR = 1e-6  # how exactly a stated structure holds: values are often written with seven digits
@@ -83,8 +84,8 @@ def value_beside(case: Case, tensor: InputSpec, sample: int) -> Array:
     moved = move(case, tensor, value, MOVED, WAYS[way])
     if kept:
         return _keep(value, kept - 1)(moved)
-    # One place on: a permutation that isn't its own inverse.
-    return np.roll(moved, 1, axis=-1) if _ascends(moved) and not tensor.symmetric else moved
+    # In order and one place on: a permutation that isn't its own inverse.
+    return np.roll(np.sort(moved, axis=-1), 1, axis=-1) if _ascends(value) and not tensor.symmetric else moved
 
 
 def keep_structure(tensor: InputSpec) -> InputSpec:
@@ -314,7 +315,7 @@ def _structures(value: Array) -> list[tuple[str, Restore]]:
             "each row of {} has length 1",
             lambda moved: moved / np.linalg.norm(moved, axis=-1, keepdims=True),
         ),
-        (_ascends(value), "{} ascends", partial(np.sort, axis=-1)),
+        (_ascends(value), f"{{}} {ASCENDS}", partial(np.sort, axis=-1)),
     )
     return [(words, restore) for holds, words, restore in structures if holds]
 
