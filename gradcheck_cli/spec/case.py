@@ -1,6 +1,6 @@
 """A concrete case: one op with its inputs, dtypes and expectations, after every merge; plain frozen data.
 
-This module doesn't know YAML, pydantic or TensorFlow: the backend and the checks read these values. Mappings
+This module doesn't know YAML or TensorFlow: the backend and the checks read these values. Mappings
 are plain dicts that nobody changes: a case is sent to worker processes, and a mapping proxy can't be pickled
 (nor, up to Python 3.11, be the default of a dataclass field).
 

@@ -116,7 +116,7 @@ def _read_keys(model: Schema, node: Written, path: Path, problems: list[Problem]
     for key, part in node.data.items():
         count, here = len(problems), (*path, key)
         if key not in schemas:
-            problems.append((here, f"unknown key. {_suggest_key(key, schemas)}", True))
+            problems.append((here, f"unknown key. {_suggest_key(part, key, schemas)}", True))
         elif part.data is None:
             message = "must have a value, but got null. Write one, or leave the key out"
             problems.append((here, message, False))
@@ -260,10 +260,12 @@ def _suggest_function(written: str) -> str:
     return f"Did you mean '{function}'?" if is_fit(type_of("function_name"), function) else ""
 
 
-def _suggest_key(key: str, keys: Mapping[str, object]) -> str:
+def _suggest_key(part: Written, key: str, keys: Mapping[str, object]) -> str:
     """Say which known key was meant: what another tool's key is here, or one that is spelt like it."""
     here = words_of_others("keys", key)
     other = next((f"Write '{line}'" for line in here if line.partition(":")[0] in keys), "")
+    if "dict" in keys and part.entries and not (other or nearest(key, keys)):
+        other = f"A dict of tensors is written 'dict: {{{key}: ...}}'"
     return other or suggest(key, keys, "Possible keys")
 
 

@@ -1,8 +1,7 @@
 """The words of the spec format: each kind of thing that a spec names, in one table with its facts.
 
-The models of the format, its JSON schema, the choices on the command line and the code read these tables. A
-new word is an entry here and the code that implements it. Nothing heavy is imported: the help of a command
-needs neither pydantic nor numpy.
+The format and its JSON Schema, the choices on the command line and the code read these tables. A new word is
+an entry here and the code that implements it. Nothing heavy is imported: a command's help needs no numpy.
 """
 
 from __future__ import annotations

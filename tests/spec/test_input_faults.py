@@ -9,6 +9,7 @@ from tests.spec.fault_table import faults_in
 HEAD = "op: f\nforward: m:f\n"
 INPUTS = faults_in(r"""
 {shpe: [3]} => x.shpe: unknown key. Did you mean 'shape'?
+{a: {shape: [3]}} => x.a: unknown key. A dict of tensors is written 'dict: {a: ...}'
 {shape: [3], min: 0} => x.min: unknown key. Write 'domain: {low: 0}'
 {shape: [3], dtype: flaot32} => x.dtype: must be a TensorFlow dtype, but got 'flaot32'. Did you mean 'float32'?
 {shape: [3], dtype: Float64} => x.dtype: must be a TensorFlow dtype, but got 'Float64'. Did you mean 'float64'?
