@@ -36,18 +36,18 @@ def measure_rounding_of(
     """
 
     def run(draw: int) -> Mapping[int, Float | None]:
-        rounded = op.forms.rounded_otherwise(draw + 1)  # with 0, it rounds as it does anyway
+        rounded = op.forms.rounded_otherwise(draw)
         with suppress(CaseFailedError):  # a kernel may refuse what isn't quite symmetric, or positive
             return {} if rounded is None else pull_back(rounded, output, upstream)
         return {}
 
-    runs = (gradients for draw in draws if (gradients := run(draw)))
-    first = next(runs, None)
-    if first is None:
+    # Draw 0 rounds as the gradient does. What the copy makes infinite even so shows nothing: only a prepared
+    # graph may compute it.
+    base, runs = run(0), filter(None, (run(1 + draw) for draw in draws))
+    if not base or (first := next(runs, None)) is None:
         yield from _measure_black_box(op, output, upstream, seed)
     else:
-        # What the copy itself makes infinite, as only a prepared graph computes it, shows nothing.
-        yield from largest_changes(run(-1), chain([first], runs))
+        yield from largest_changes(base, chain([first], runs))
 
 
 # Points beside are up to eight times this away, relative to the inputs: of a smooth gradient, a polynomial of

@@ -126,15 +126,14 @@ def _project(
         for input_index in [own for output_of_pair, own in pairs if output_of_pair == output]:
             analytic: tuple[Projection, ...] = ()
             forward: tuple[Projection, ...] = ()
-            with np.errstate(invalid="ignore", over="ignore"):
-                if (gradient := gradients[input_index]) is not None:
-                    direction = directions[input_index]
-                    noise = nondeterminism * np.abs(direction).sum(axis=1)
-                    terms = pack(gradient, op.inputs[input_index]) * direction
-                    analytic = _projections(terms, max(_SAME, rounding), rounding * size + noise)
-                if (differences := secants[input_index]) is not None:
-                    terms = upstream * differences[output] / (2 * step)
-                    forward = _projections(terms, _SAME, rounding * size / step)
+            if (gradient := gradients[input_index]) is not None:
+                direction = directions[input_index]
+                noise = nondeterminism * np.abs(direction).sum(axis=1)
+                terms = pack(gradient, op.inputs[input_index]) * direction
+                analytic = _projections(terms, max(_SAME, rounding), rounding * size + noise)
+            if (differences := secants[input_index]) is not None:
+                terms = upstream * differences[output] / (2 * step)
+                forward = _projections(terms, _SAME, rounding * size / step)
             projected[output, input_index] = Fingerprint(analytic, forward)
     return projected
 
@@ -192,8 +191,7 @@ def _differences(
             differences.append(np.zeros((count, 0)))
             continue
         packed = pack(value, output_info)
-        with np.errstate(invalid="ignore", over="ignore"):
-            differences.append(np.asarray(packed[:count] - packed[count:]))
+        differences.append(np.asarray(packed[:count] - packed[count:]))
     return differences
 
 

@@ -107,8 +107,7 @@ class Pair:
         target, slack, product = (values[self.is_judged] for values in (target, self.slack, product))
         if not np.isfinite(product).all() or np.count_nonzero(product) < _FEW:
             return None
-        with np.errstate(over="ignore", invalid="ignore"):
-            size, along = float(product @ product), float(product @ target)
+        size, along = float(product @ product), float(product @ target)
         if size == 0 or not np.isfinite(along / size):  # squares overflow where products don't
             return None
         rounded = Fraction(along / size).limit_denominator(4)
@@ -253,9 +252,8 @@ def _hint_on_multiplier(pair: Pair) -> str:
         return ""
     numeric = pair.numeric
     for (name, values), (power, relation) in itertools.product(_known_values(pair).items(), _RELATIONS):
-        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            spread = np.broadcast_to(values, numeric.shape) ** power
-            product = np.where(numeric == 0, 0.0, numeric * spread)
+        spread = np.broadcast_to(values, numeric.shape) ** power
+        product = np.where(numeric == 0, 0.0, numeric * spread)
         distinct = max(_count_distinct(product, numeric), _count_distinct(product, spread))
         factor = pair.fit_factor(pair.analytic, product) if distinct > 1 else None
         if factor is not None:
@@ -306,12 +304,11 @@ def _terms(pair: Pair) -> dict[str, Float]:
     terms = {
         name: np.where(moving, np.broadcast_to(array, moving.shape), 0.0) for name, array in values.items()
     }
-    with np.errstate(over="ignore", invalid="ignore"):
-        return terms | {
-            f"{first} {second}": terms[first] * terms[second]
-            for first, second in itertools.product(terms, list(terms)[1:])
-            if first in pair.point and first != second
-        }
+    return terms | {
+        f"{first} {second}": terms[first] * terms[second]
+        for first, second in itertools.product(terms, list(terms)[1:])
+        if first in pair.point and first != second
+    }
 
 
 def _count_distinct(products: Float, values: Float) -> int:
