@@ -26,6 +26,7 @@ from gradcheck_cli.checking.judging.ledger import (
     settle_pairs,
     warn_of_precision,
 )
+from gradcheck_cli.checking.judging.loops import judge_where_loops_run_on
 from gradcheck_cli.checking.judging.op_alone import are_right_alone
 from gradcheck_cli.checking.judging.stop_gradients import StopGradients
 from gradcheck_cli.checking.ops.analytic import (
@@ -164,9 +165,9 @@ def examine_point(
     large = frozenset(point.pairs.keys() - judged.keys())
     judged |= _probe(point, large)
     point.report(0.8)
-    settled = _settle(point, jacobians[1], judged)
+    settled = _settle(point, plan, jacobians[1], judged)
     samples, coarse = _note_lower_precision(point.pairs, settled)
-    losses = [line for key, each in judged.items() for line in warn_of_precision(point.pairs[key], each)]
+    losses = [line for key, each in settled.items() for line in warn_of_precision(point.pairs[key], each)]
     warnings = [*losses, *coarse]
     of_dtype = run_checks(JudgedView(point.case, point.operations, warnings, bool(coarse)))
     with asked.budget.pause():
@@ -254,7 +255,7 @@ def _probe(point: _Point, large: frozenset[PairKey]) -> Samples:
     return settle_pairs(Stage.DECLARED, evidence, probed)
 
 
-def _settle(point: _Point, formula: Jacobians, judged: Samples) -> Samples:
+def _settle(point: _Point, plan: Plan, formula: Jacobians, judged: Samples) -> Samples:
     """Let the entries of the ledger act that look at all pairs of the point."""
     case, stops, operations = point.case, point.asked.stops, point.operations
     if case.reference is not None and case.judging.second_order:
@@ -267,6 +268,9 @@ def _settle(point: _Point, formula: Jacobians, judged: Samples) -> Samples:
     written_ops = partial(point.asked.opener.written_ops, operations.formula)
     evidence = Evidence(
         point.pairs,
+        judge_loops=partial(
+            judge_where_loops_run_on, point.pairs, plan.sparsities, point.number, stops.budget
+        ),
         judge_stops=judge_stops if is_open else None,
         are_right_alone=lambda key: are_right_alone(written_ops(*key)),
     )

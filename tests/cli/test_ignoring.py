@@ -10,7 +10,7 @@ from gradcheck_cli.results import Status
 
 MAY_BE = {
     "GC200", "GC202", "GC203", "GC204", "GC211", "GC212", "GC213", "GC214", "GC215", "GC216", "GC217",
-    "GC219", "GC220", "GC221", "GC222",
+    "GC219", "GC220", "GC221", "GC222", "GC223",
 }  # fmt: skip
 
 
@@ -40,7 +40,7 @@ NOISE, JUMP, ZERO = ((Status.INCONCLUSIVE, why) for why in ("noise", "jump", "al
         ("--ignore GC212", {"GC212"}),
         ("--ignore gc212", {"GC212"}),
         ("--ignore GC212,GC215 --ignore GC216", {"GC212", "GC215", "GC216"}),
-        ("--ignore GC21", MAY_BE - {"GC200", "GC202", "GC203", "GC204", "GC220", "GC221", "GC222"}),
+        ("--ignore GC21", MAY_BE - {"GC200", "GC202", "GC203", "GC204", "GC220", "GC221", "GC222", "GC223"}),
         ("--ignore GC2", MAY_BE),
         ("--ignore GC", MAY_BE),
     ],

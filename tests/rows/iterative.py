@@ -1,4 +1,4 @@
-"""Adjoints that are solved for by steps until an absolute error, and vjps that really aren't linear."""
+"""Forwards and adjoints that are solved for by steps until an error, and vjps that really aren't linear."""
 
 import tensorflow as tf
 
@@ -92,6 +92,74 @@ BENT = {
 }
 
 
+def settled(x, least):
+    """Return the fixed point of `tanh(A y + x)`, by steps until one is at most `least` long."""
+
+    def step(y, _length):
+        new = tf.tanh(tf.linalg.matvec(matrix(x), y) / 10 + x)
+        return new, tf.norm(new - y)
+
+    start = (tf.zeros_like(x), tf.norm(x) + 1)
+    return tf.while_loop(lambda _y, length: length > least, step, start, maximum_iterations=99)[0]
+
+
+@tf.function
+def settled_by_break(x, least):
+    y = tf.zeros_like(x)
+    for _ in tf.range(99):
+        new = tf.tanh(tf.linalg.matvec(matrix(x), y) / 10 + x)
+        if tf.norm(new - y) < least:
+            break
+        y = new
+    return y
+
+
+@tf.function
+def settled_in_steps(x, count):
+    y = tf.zeros_like(x)
+    for _ in tf.range(count):
+        y = tf.tanh(tf.linalg.matvec(matrix(x), y) / 10 + x)
+    return y
+
+
+def at_limit(solve, least, *, factor=1.0, is_transposed=True):
+    """A fixed point with the gradient of the limit, or a wrong one."""
+
+    @tf.custom_gradient
+    def call(x):
+        y = solve(x, least)
+        slope = 1 - y * y
+        of_step = tf.eye(3, dtype=y.dtype) - slope[:, None] * matrix(y) / 10
+
+        def gradient(u):
+            return factor * tf.linalg.solve(of_step, u[:, None], adjoint=is_transposed)[:, 0] * slope
+
+        return y, gradient
+
+    return call
+
+
+def limits():
+    """Gradients of the limit of a loop that stops before, and of loops whose values don't stop them."""
+    for dtype in ("float64", "float32"):
+        x = {"x": {"shape": [3], "dtype": dtype}}
+        for name, solve in (("while", settled), ("break", settled_by_break)):
+            for least in (1e-3, 1e-5, 1e-7):
+                of = f"{name}_{least}_{dtype}"
+                yield Row(f"limit_of_{of}", at_limit(solve, least), None, x, "undecidable")
+                wrong = at_limit(solve, least, factor=1.01)
+                yield Row(f"limit_of_{of}_one_percent_off", wrong, None, x, "wrong")
+                wrong = at_limit(solve, least, is_transposed=False)
+                yield Row(f"limit_of_{of}_not_transposed", wrong, None, x, "wrong")
+        early = at_limit(settled_in_steps, 5)
+        yield Row(f"limit_of_five_steps_{dtype}", early, None, x, "wrong", "five are what it is")
+    large = {"x": {"shape": [3]}}
+    probed = {"method": "probe"}
+    yield Row("limit_probed", at_limit(settled, 1e-5), None, large, "undecidable", keys=probed)
+    wrong = at_limit(settled, 1e-5, factor=1.01)
+    yield Row("limit_probed_one_percent_off", wrong, None, large, "wrong", keys=probed)
+
+
 def rows():
     for dtype in ("float64", "float32"):
         x = {"x": {"shape": [3], "dtype": dtype}}
@@ -113,4 +181,4 @@ def rows():
     yield Row("modes", solved(last), None, x, "undecidable", keys={"modes": ["dynamic", "eager"]})
 
 
-ROWS = marked(tuple(rows()), "conjugate_1e-07_float64")
+ROWS = marked((*rows(), *limits()), "conjugate_1e-07_float64", "limit_of_break_1e-05_float64")

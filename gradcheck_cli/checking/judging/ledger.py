@@ -285,6 +285,8 @@ class Evidence:
     # takes the verdicts on pairs with a stop in between, and leaves undecided what is right only if the stop
     # is meant; `None` where the spec says whether it is
     judge_stops: Callable[[Samples], Samples] | None = None
+    # takes the wrong verdicts, and judges again where loops run on that values stop
+    judge_loops: Callable[[Samples], Samples] | None = None
     # whether the user's own gradients on a pair's path are right, each by itself
     are_right_alone: Callable[[PairKey], bool] = lambda _: False
 
@@ -418,6 +420,14 @@ ALLOWANCES = (
         "none: it accuses",
         lambda evidence, judged: evidence.judge_declared(judged) if evidence.judge_declared else judged,
         of_right=True,
+    ),
+    Allowance(
+        Rule.LOOP,
+        Stage.POINT,
+        "a mismatch into a pass, with a `precision` warning, or into can't tell",
+        "gradients of the limit of a loop that stops at a tolerance (implicit layers, Sinkhorn)",
+        "for a pass as much as rounding; the gradient must be right where the loop runs on",
+        lambda evidence, judged: evidence.judge_loops(judged) if evidence.judge_loops else judged,
     ),
     Allowance(
         Rule.STOP,

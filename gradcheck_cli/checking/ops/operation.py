@@ -266,6 +266,8 @@ class OpForms:
     # that equals the op around the base point, unless that point is on a kink. It has one more output, the
     # last: how many elements are on another side than at the base point.
     on_one_piece: Callable[[], Operation | None] = _nothing
+    # with loops that go round so many times as often, where values stop them: a solver's, at a tolerance
+    running_on: Callable[[int], Operation | None] = _nothing
     # with a vjp that pulls back to these inputs alone, by index, which may cost much less
     pulling_to: Callable[[Collection[int]], Operation | None] = _nothing
 

@@ -276,6 +276,7 @@ class Rule(IntEnum):
     STOP = 7
     JOINED_KINKS = 8
     NOT_FINITE = 9
+    LOOP = 10
 
     @property
     def words(self) -> str:
@@ -294,6 +295,7 @@ _WORDS = {
     Rule.STOP: "open for a stop_gradient",
     Rule.JOINED_KINKS: "open at joined kinks",
     Rule.NOT_FINITE: "open where the forward isn't finite",
+    Rule.LOOP: "where a loop runs on",
 }
 
 

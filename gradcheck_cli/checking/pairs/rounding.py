@@ -81,7 +81,7 @@ def _allow_some(pair: Pair, sample: PairSample, is_open: npt.NDArray[np.bool_]) 
     wrong = sample.verdict == Verdict.MISMATCH
     error = np.abs(sample.analytic - sample.numeric)
     left = _left_at_zero(pair, sample)
-    cap, uncertainty = np.fmax(_cap(pair, sample), left), np.where(left > 0, 0.0, sample.uncertainty)
+    cap, uncertainty = np.fmax(cap_of(pair, sample), left), np.where(left > 0, 0.0, sample.uncertainty)
     bound, runs = np.zeros(error.shape), 0
     is_seen_into = pair.operations.formula.forms.rounded_otherwise(0) is not None
     for count in _MORE_RUNS if is_seen_into else _MORE_RUNS[:1]:
@@ -129,7 +129,7 @@ def _describe(pair: Pair, sample: PairSample, error: Float, bound: Float) -> str
     )
 
 
-def _cap(pair: Pair, sample: PairSample) -> Float:
+def cap_of(pair: Pair, sample: PairSample) -> Float:
     """Return the most that rounding may excuse of each element, as `sample.analytic`.
 
     In the half precisions it is 16 roundings, since constants were rounded to them. A gradient that divides

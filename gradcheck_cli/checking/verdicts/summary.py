@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from gradcheck_cli.checking.checks.all_checks import NO_PATH, UNTESTED_NONE, explain_untested
 from gradcheck_cli.checking.ops.operation import Float, Operation, Operations, index_of, part_of
-from gradcheck_cli.checking.pairs.pair import PairSample, PairVerdicts, ProbeNumbers, Stopped
+from gradcheck_cli.checking.pairs.pair import PairSample, PairVerdicts, ProbeNumbers, Rule, Stopped
 from gradcheck_cli.gate import Branch, GradientRun
 from gradcheck_cli.numerics import EXPLANATIONS, Reason, Verdict
 from gradcheck_cli.numerics.precision import place_of_largest
@@ -120,7 +120,8 @@ def _explain_undecided(samples: Sequence[PairSample]) -> tuple[str, str]:
     if stopped is not None:
         return str(stopped), "stop_gradient"
     if doubt:
-        return doubt, "probe" if samples[0].places is not None else ""
+        is_of_loop = any((sample.decided_by == Rule.LOOP).any() for sample in samples)
+        return doubt, "loop" if is_of_loop else "probe" if samples[0].places is not None else ""
     return _explain_elements(samples)
 
 

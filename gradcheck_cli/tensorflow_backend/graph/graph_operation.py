@@ -298,6 +298,7 @@ class GraphOperation(OpenedOperation):
                 partial(_rounded, perturbed),
                 partial(_place_of_rounding, perturbed),
                 partial(_form, traced.on_one_piece),
+                partial(_running_on, traced),
                 partial(GraphOperation.of, traced),
             ),
             evaluate=runs.evaluate,
@@ -361,6 +362,12 @@ def _form(make: Callable[..., TracedCase | None], *arguments: Any) -> GraphOpera
     """Return another form of a traced case as an op."""
     traced = make(*arguments)
     return None if traced is None else GraphOperation.of(traced)
+
+
+def _running_on(traced: TracedCase, times: int) -> Operation | None:
+    """Return a traced case with loops that run on; of its other forms, it has those that round."""
+    op = _form(traced.running_on, times)
+    return op and replace(op, forms=OpForms(rounded_otherwise=op.forms.rounded_otherwise))
 
 
 def _rounded(

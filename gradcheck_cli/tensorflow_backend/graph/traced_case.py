@@ -60,6 +60,7 @@ from gradcheck_cli.tensorflow_backend.twin.perturbing import (
     perturb_vjp,
 )
 from gradcheck_cli.tensorflow_backend.twin.rounding_rules import NUMBERS
+from gradcheck_cli.tensorflow_backend.twin.running_on import forward_running_on, vjp_running_on
 from gradcheck_cli.tensorflow_backend.twin.widening import PIECES
 from gradcheck_cli.tensorflow_backend.users_code import seed_globals
 
@@ -350,6 +351,8 @@ class TracedCase(OpenedCase):
     perturbs: Literal["", "vjp", "forward"] = ""
     # for a twin: whether kinked ops keep each element on the side that it has at the point
     is_on_one_piece: bool = False
+    # how often loops that values stop go round, as a multiple of what `graphs` lets them; 0: as often
+    runs_on: int = 0
     # whether functions are inlined where forward and gradient are in one graph, to show their ops one by one
     is_inlined: bool = False
     # names of inputs that a NumPy forward was seen to write to
@@ -394,6 +397,25 @@ class TracedCase(OpenedCase):
             return perturbed
         return None
 
+    def running_on(self, times: int) -> TracedCase | None:
+        """Return the case with loops that run on where values stop them; `None` where there are none."""
+        if self.trace_mode.compiled or self.forward.held.body_holds is not None:
+            return None
+        on = replace(self, graphs=self, runs_on=times)
+        return None if on.forward_running_on is None else on
+
+    @property
+    def forward_running_on(self) -> ForwardTrace | None:
+        """The form of the forward of `graphs` in which loops run on: one for all points."""
+        trace, times = (self.graphs or self).forward, self.runs_on
+        return self.state.made.of(lambda: forward_running_on(trace, times), trace, kind=f"on {times}")
+
+    @property
+    def vjp_running_on(self) -> VjpTrace | None:
+        """The same of the vjp."""
+        trace, times = (self.graphs or self).vjp_trace, self.runs_on
+        return self.state.made.of(lambda: vjp_running_on(trace, times), trace, kind=f"on {times}")
+
     def on_one_piece(self) -> TracedCase | None:
         """Return a twin whose kinked ops keep each element on its side, to be differenced.
 
@@ -410,7 +432,7 @@ class TracedCase(OpenedCase):
     @cached_property
     def with_open_stops(self) -> TracedCase:
         """The same case, traced so that as many `stop_gradient`s as possible can be held."""
-        if not self.forward.held.can_be_opened:
+        if self.runs_on or not self.forward.held.can_be_opened:
             return self
         # Any key makes the trace open them: none is held yet.
         return replace(self, graphs=None, stops=frozenset([""]))
@@ -560,6 +582,8 @@ class TracedCase(OpenedCase):
         """The forward alone, traced."""
         if self.perturbs:
             return self.perturbed_forward.trace
+        if self.runs_on and (trace_on := self.forward_running_on) is not None:
+            return trace_on
         if self.narrow is not None:
             return self.wide_forward.trace
         if self.graphs is not None:
@@ -596,6 +620,8 @@ class TracedCase(OpenedCase):
         """Forward and vjp, traced."""
         if self.perturbs == "vjp":
             return self.perturbed_vjp.trace
+        if self.runs_on and (trace_on := self.vjp_running_on) is not None:
+            return trace_on
         if self.narrow is not None:
             return self.wide_vjp.trace
         if self.is_inlined:
@@ -720,7 +746,8 @@ class TracedCase(OpenedCase):
     @cached_property
     def base(self) -> Base:
         """The forward's results at the base point."""
-        if self.graphs is not None and (self.graphs.sample, self.graphs.stops) == (self.sample, self.stops):
+        own, of = [(case.sample, case.stops, case.runs_on) for case in (self, self.graphs or self)]
+        if self.graphs is not None and own == of:
             return self.graphs.base
         if self.narrow is not None:
             _ = self.narrow.base  # makes the draws, if there are any

@@ -273,12 +273,6 @@ class Perturbing(Rewriting):
         """Whether a node calls functions of the graph."""
         return node.op in self.library or bool(private_graphs.function_names(node))
 
-    def rename_calls(self, node: Any) -> None:
-        """Let a node call perturbed functions, which are made the first time."""
-        self.rename_call(node)
-        for _, attr in sorted(node.attr.items()):  # a map's own order differs from run to run
-            self.rename(attr)
-
 
 # A perturbed graph has some ten times as many nodes, and takes a second for each thousand of these.
 _MOST_NODES = 2_000

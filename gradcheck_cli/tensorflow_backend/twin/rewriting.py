@@ -128,6 +128,12 @@ class Rewriting(ABC):
             function.name = self.function(function.name)
         return [inner for function in functions for inner in function.attr.values()]
 
+    def rename_calls(self, node: Any) -> None:
+        """Let a node call the copies of functions, which are made the first time."""
+        self.rename_call(node)
+        for _, attr in sorted(node.attr.items()):  # a map's own order differs from run to run
+            self.rename(attr)
+
     def function(self, name: str) -> str:
         """Return the name of a function's copy, which is made the first time."""
         if name in self._renamed or name not in self.library:
