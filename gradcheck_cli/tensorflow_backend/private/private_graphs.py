@@ -95,12 +95,13 @@ def call_with_autograph(
     leaves functions of TensorFlow and Keras as they are where a user's function calls them. So does this:
     to convert one takes longer than all else in many a case.
     """
-    if _is_librarys(target):
-        with ag_ctx.ControlStatusCtx(status=ag_ctx.Status.ENABLED):  # for functions among the arguments
+    # Of a library's, functions among the arguments are the user's. And it may be a library's that calls.
+    with ag_ctx.ControlStatusCtx(status=ag_ctx.Status.ENABLED):
+        if _is_librarys(target):
             return target(*arguments, **keywords)
-    # No optional features, as in tf.function: with all of them, `[]` becomes a tensor list.
-    options = converter.ConversionOptions(recursive=True, optional_features=None, user_requested=True)
-    return autograph_api.converted_call(target, tuple(arguments), dict(keywords), options=options)
+        # No optional features, as in tf.function: with all of them, `[]` becomes a tensor list.
+        options = converter.ConversionOptions(recursive=True, optional_features=None, user_requested=True)
+        return autograph_api.converted_call(target, tuple(arguments), dict(keywords), options=options)
 
 
 def _is_librarys(target: Any) -> bool:
