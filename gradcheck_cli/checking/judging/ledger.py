@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
-import numpy.typing as npt
 
 from gradcheck_cli.checking.ops.analytic import analytic_jacobians, is_probed
 from gradcheck_cli.checking.ops.budget import OverBudgetError
@@ -31,7 +30,7 @@ from gradcheck_cli.checking.ops.operation import (
     packed_size,
 )
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Places, Rule, Smallness, joint_problem
-from gradcheck_cli.checking.pairs.rounding import allow_rounding, mark_remainders
+from gradcheck_cli.checking.pairs.rounding import allow_rounding, cap_of, mark_remainders
 from gradcheck_cli.checking.pairs.ties import judge_ties, leave_joined_kinks
 from gradcheck_cli.numerics import (
     FLOAT32,
@@ -45,7 +44,7 @@ from gradcheck_cli.numerics import (
 from gradcheck_cli.numerics.precision import place_of_largest
 from gradcheck_cli.numerics.problem import typical_size
 from gradcheck_cli.numerics.sampling import Sparsity
-from gradcheck_cli.numerics.shared_limits import OF_A_VALUE, OF_SOME_OPERATIONS
+from gradcheck_cli.numerics.shared_limits import OF_A_VALUE
 from gradcheck_cli.spec.words import METHODS
 
 # The comparison with differences, before any entry acts.
@@ -173,10 +172,18 @@ def _dtype_of(pair: Pair) -> str:
 def judge_exact_point(pair: Pair, sample: PairSample, sparsities: Mapping[PairKey, Sparsity]) -> PairSample:
     """Judge at the exact point those mismatches that rounding of the inputs could have caused.
 
+    What holds exactly for exact inputs (probabilities that add up to 1) holds for rounded ones to within some
+    units of their dtype: ten in float32 add up to 1 within 5. A gradient that relies on it is off by as much,
+    as far as the cap of rounding goes.
+
     Raises:
         OverBudgetError: that takes too long.
     """
-    if not pair.may_be_rounded or not sample.is_wrong or not (near := _is_near(pair, sample)).any():
+    if not pair.may_be_rounded or not sample.is_wrong:
+        return sample
+    near = np.abs(sample.analytic - sample.numeric) <= cap_of(pair, sample)
+    near &= sample.verdict == Verdict.MISMATCH
+    if not near.any():
         return sample
     again = _judge_at_exact_point(pair, sparsities if sample.columns is not None else {})
     if again is None or again.verdict.shape != sample.verdict.shape:
@@ -191,21 +198,6 @@ def judge_exact_point(pair: Pair, sample: PairSample, sparsities: Mapping[PairKe
     )
     evaluations = sample.differencing.evaluations + again.differencing.evaluations
     return settled.with_differencing(evaluations=evaluations)
-
-
-def _is_near(pair: Pair, sample: PairSample) -> npt.NDArray[np.bool_]:
-    """Say which mismatches are within some roundings, in the declared dtype, of their row's largest.
-
-    What holds exactly for exact inputs (probabilities that add up to 1) holds for rounded ones to within some
-    units of their dtype: ten in float32 add up to 1 within 5. A gradient that relies on it is off by the same
-    part of its row's largest element.
-    """
-    table, declared = pair.tolerance, pair.formula_precision.unit_roundoff
-    wider = replace(table, ratol=max(table.ratol, OF_SOME_OPERATIONS * declared))
-    problem = pair.problem(pair.operations.formula, tolerance=wider)
-    allowed = problem.allowed_between(sample.numeric, sample.analytic, sample.columns)
-    small = np.abs(sample.analytic - sample.numeric) <= allowed
-    return np.asarray((sample.verdict == Verdict.MISMATCH) & small)
 
 
 def _judge_at_exact_point(pair: Pair, sparsities: Mapping[PairKey, Sparsity]) -> PairSample | None:
@@ -400,7 +392,7 @@ ALLOWANCES = (
         Stage.FORMULA,
         "a mismatch into a pass or a kink",
         "gradients that rely on a property that rounding of the inputs destroys (probabilities)",
-        "16 roundings of the declared dtype, of the row's largest element",
+        "as much as rounding, and the gradient must be right at those values",
         _each(lambda pair, sample, evidence: judge_exact_point(pair, sample, evidence.sparsities)),
     ),
     Allowance(
@@ -426,7 +418,7 @@ ALLOWANCES = (
         Stage.POINT,
         "a mismatch into a pass, with a `precision` warning, or into can't tell",
         "gradients of the limit of a loop that stops at a tolerance (implicit layers, Sinkhorn)",
-        "for a pass as much as rounding; the gradient must be right where the loop runs on",
+        "for a pass as much as rounding, and the gradient must be right where the loop runs on",
         lambda evidence, judged: evidence.judge_loops(judged) if evidence.judge_loops else judged,
     ),
     Allowance(

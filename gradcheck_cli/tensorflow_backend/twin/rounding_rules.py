@@ -204,6 +204,8 @@ def rule_of_result(op_type: str, dtype: Any) -> tuple[Rule, tuple[int, ...]]:
 
 def rule_of_arguments(op_type: str) -> Rule | None:
     """Return the rule for what an op takes; `None` where only what it returns is rounded."""
+    if op_type == "Polygamma":  # of whole orders alone
+        return literal
     return _short if _SUMS.fullmatch(op_type) else plain if _BACKWARD.fullmatch(op_type) else None
 
 
