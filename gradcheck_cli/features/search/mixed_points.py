@@ -20,6 +20,7 @@ import numpy as np
 
 from gradcheck_cli.checking.ops.operation import TensorInfo, packed_size
 from gradcheck_cli.checking.ops.space import Space
+from gradcheck_cli.numerics import precision_of
 from gradcheck_cli.spec.case import UNBOUNDED, Case, InputSpec, Interval, kind_of
 from gradcheck_cli.spec.values.constraints import allowed_intervals, distribution_of, integer_ends
 from gradcheck_cli.spec.values.draw_values import draw
@@ -344,15 +345,17 @@ class MixedPoints:
         return np.asarray(np.isclose(values[:, None], self.specials, rtol=_ROUNDING, atol=0).any(axis=1))
 
     def describe_specials(self, point: Mapping[int, Array]) -> str:
-        """Return what is special about a point, such as `x[2] == 0`; empty if nothing is."""
+        """Return what is special about a point as its dtypes round it, such as `x[2] == 0`; or nothing."""
         equal, other = [], []
         for part in self.free.parts:
             names: dict[object, str] = {0.0: "0"}
-            for place, number in np.ndenumerate(point[part.index]):
+            held = np.asarray if part.info.is_complex else precision_of(part.info.dtype).round
+            specials = set(held(self.specials).tolist())
+            for place, number in np.ndenumerate(held(point[part.index])):
                 own = f"{part.info.name}{list(map(int, place)) if place else ''}".replace(" ", "")
                 if number in names:
                     equal.append(f"{own} == {names[number]}")
-                elif number in self.specials:
+                elif number in specials:
                     other.append(f"{own} == {float(np.real(number)):g}")
                 names.setdefault(number, own)
         return join_first(equal or other, _NAMED, " and ")
