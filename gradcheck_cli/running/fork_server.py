@@ -246,6 +246,7 @@ class _Fork:
         self._deadline = self._began + _STARTING
         self._paused = 0.0  # seconds since then for which everything stood still
         self._times: limits.Times | None = None  # what the process had done when the running case began
+        self._share = 0.0  # of the running case that is done
         self._given_up: CaseError | None = None
         self._is_killed = False
         self._kill_at: float | None = None
@@ -265,8 +266,9 @@ class _Fork:
         """Return what a message says of the running case; the next one runs when it has ended."""
         first = self.document.cases[0]
         if message.share is not None:
+            self._share = max(self._share, message.share)
             return Progressed(first.index, message.share)
-        self._given_up = self._kill_at = None
+        self._given_up, self._kill_at, self._share = None, None, 0.0
         if message.result is not None:
             self._deadline, self._times = time.monotonic() + _LEAVING, None
             return self._end(message.result, message.printed, was_cut=False)
@@ -338,7 +340,7 @@ class _Fork:
         error = self._given_up or (
             error_of_exit(code, lines, stacks, for_memory=for_memory)
             if self._kill_at is None
-            else error_of_timeout(self._seconds, stacks)
+            else error_of_timeout(self._seconds, stacks, is_beside=self._share == 1)
         )
         result = failed_case(self.document.cases[0].case, error, time.monotonic() - self._began)
         return self._end(result, size, was_cut=True)
@@ -426,12 +428,19 @@ class _Fork:
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
 
 
-def error_of_timeout(seconds: float, stacks: str) -> CaseError:
-    """Return the error of a case that took too long, with its place from faulthandler's stacks."""
+def error_of_timeout(seconds: float, stacks: str, *, is_beside: bool) -> CaseError:
+    """Return the error of a case that took too long, with its place from faulthandler's stacks.
+
+    Args:
+        is_beside: whether the sample points were done.
+    """
+    where, remedy = "", "make the inputs smaller"
+    if is_beside:
+        where, remedy = " at points beside the samples", "say how far inputs go (uniform), if a loop needs that"
     return CaseError(
         "timeout",
-        f"still running after {seconds:g} s, and was ended. Allow it longer (timeout in the spec, or "
-        "--timeout), or make the inputs smaller.",
+        f"still running after {seconds:g} s{where}, and was ended. Allow it longer (timeout in the spec, or "
+        f"--timeout), or {remedy}.",
         user_frames(stacks),
     )
 

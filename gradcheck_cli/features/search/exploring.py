@@ -23,6 +23,7 @@ from gradcheck_cli import clock
 from gradcheck_cli.checking.check_case import check_case
 from gradcheck_cli.checking.ops.operation import GradientFormError, open_operations
 from gradcheck_cli.checking.pairs.pair import Rule, label_of, pair_keys
+from gradcheck_cli.checking.sample_point import report_progress
 from gradcheck_cli.checking.verdicts.chosen_points import (
     are_at_pole,
     failed_checks,
@@ -260,6 +261,7 @@ class Exploration:
             batches: points, (B, *shape) by the input's index.
             most: how many may have been judged then.
         """
+        report_progress(1.0)
         candidates: list[Candidate] = []
         self.explored += 1
         draws = Draws((*self.seed, self.explored))
