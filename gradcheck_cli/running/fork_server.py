@@ -434,9 +434,8 @@ def error_of_timeout(seconds: float, stacks: str, *, is_beside: bool) -> CaseErr
     Args:
         is_beside: whether the sample points were done.
     """
-    where, remedy = "", "make the inputs smaller"
-    if is_beside:
-        where, remedy = " at points beside the samples", "say how far inputs go (uniform), if a loop needs that"
+    where = " at points beside the samples" if is_beside else ""
+    remedy = "say how far inputs go (uniform), if a loop needs that" if is_beside else "make the inputs smaller"
     return CaseError(
         "timeout",
         f"still running after {seconds:g} s{where}, and was ended. Allow it longer (timeout in the spec, or "

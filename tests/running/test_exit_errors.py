@@ -67,6 +67,6 @@ def test_what_is_known_to_be_for_lack_of_memory(code, line, for_memory):
 )
 def test_a_timeout_says_how_long_and_what_to_do(is_beside, where, remedy):
     assert fork_server.error_of_timeout(2.5, "", is_beside=is_beside).message == (
-        f"still running after 2.5 s{where}, and was ended. Allow it longer (timeout in the spec, or --timeout), "
-        f"or {remedy}."
+        f"still running after 2.5 s{where}, and was ended. Allow it longer (timeout in the spec, or "
+        f"--timeout), or {remedy}."
     )
