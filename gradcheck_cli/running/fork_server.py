@@ -435,7 +435,7 @@ def error_of_timeout(seconds: float, stacks: str, *, is_beside: bool) -> CaseErr
         is_beside: whether the sample points were done.
     """
     where = " at points beside the samples" if is_beside else ""
-    remedy = "say how far inputs go (uniform), if a loop needs that" if is_beside else "make the inputs smaller"
+    remedy = "say how far inputs go (uniform), for a loop to end" if is_beside else "make the inputs smaller"
     return CaseError(
         "timeout",
         f"still running after {seconds:g} s{where}, and was ended. Allow it longer (timeout in the spec, or "

@@ -139,6 +139,11 @@ def at_limit(solve, least, *, factor=1.0, is_transposed=True):
     return call
 
 
+def solution(solve, least, *, factor=1.0):
+    """A solution by steps, with the gradient of the exact one, or a wrong one."""
+    return tf.custom_gradient(lambda x: (solve(x, least), lambda u: factor * exactly(u)))
+
+
 def limits():
     """Gradients of the limit of a loop that stops before, and of loops whose values don't stop them."""
     for dtype in ("float64", "float32"):
@@ -153,6 +158,13 @@ def limits():
                 yield Row(f"limit_of_{of}_not_transposed", wrong, None, x, "wrong")
         early = at_limit(settled_in_steps, 5)
         yield Row(f"limit_of_five_steps_{dtype}", early, None, x, "wrong", "five are what it is")
+        for name, solve in (("conjugate", conjugate_gradients), ("jacobi", by_steps)):
+            for least in (1e-2, 1e-5):
+                of = f"{name}_{least}_{dtype}"
+                yield Row(f"limit_of_{of}", solution(solve, least), None, x, "undecidable")
+                wrong = solution(solve, least, factor=1.02)
+                why = "where rounds are few, their number changes beside the point, and values jump"
+                yield Row(f"limit_of_{of}_off", wrong, None, x, "wrong" if least < 1e-2 else "not green", why)
     large = {"x": {"shape": [3]}}
     probed = {"method": "probe"}
     yield Row("limit_probed", at_limit(settled, 1e-5), None, large, "undecidable", keys=probed)

@@ -62,7 +62,7 @@ def test_what_is_known_to_be_for_lack_of_memory(code, line, for_memory):
     ("is_beside", "where", "remedy"),
     [
         (False, "", "make the inputs smaller"),
-        (True, " at points beside the samples", "say how far inputs go (uniform), if a loop needs that"),
+        (True, " at points beside the samples", "say how far inputs go (uniform), for a loop to end"),
     ],
 )
 def test_a_timeout_says_how_long_and_what_to_do(is_beside, where, remedy):

@@ -1,7 +1,7 @@
 """Copies a traced graph with loops that run on where their values have stopped them.
 
 A solver's loop ends where its values move by less than a tolerance. In the copy, each such loop is followed
-by another with the same body. That one ends by its counter alone, so it ends in any case.
+by another, with zero as its tolerance and a limit of rounds, so that it ends in any case.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from gradcheck_cli.tensorflow_backend.twin.rewriting import Body, Rewriting, Rew
 
 _COMPARISONS = {"Less", "LessEqual", "Greater", "GreaterEqual"}
 # What reads a comparison that decides; another makes a mask of it, which is part of what the body computes.
-_DECISIONS = {"If", "StatelessIf", "Identity", "LogicalAnd", "LogicalNot", "LogicalOr"}
-_AT_LEAST = 4  # the double of a fast solver's few iterations isn't many
+_DECISIONS = {"If", "StatelessIf", "Identity", "LogicalAnd", "LogicalNot", "LogicalOr", "Any", "All"}
+# The double of few rounds isn't many: at zero, a solver is at its end after one.
+_MORE = 8
 _FLAG, _COUNTER = tf.bool.as_datatype_enum, tf.int32.as_datatype_enum
 
 
@@ -86,15 +87,23 @@ class RunningOn(Rewriting):
         for index, (dtype, slot) in enumerate(zip(loop.attr["T"].list.type, _outputs(loop), strict=True)):
             if dtype != _FLAG:
                 again.input[index] = body.name_of(loop.name, *slot)
-        constants = {f"{on}_times": self._times, f"{on}_least": _AT_LEAST}
+        constants = {f"{on}_more": _MORE, f"{on}_times": self._times}
         for name, value in constants.items():
             yield make_node(name, "Const", [], dtype=tf.int32, value=np.int32(value))
-        times, least = (body.name_of(name, "output:0") for name in constants)
-        yield make_node(f"{on}_product", "Mul", [again.input[0], times], T=tf.int32)
-        yield make_node(f"{on}_limit", "AddV2", [body.name_of(f"{on}_product", "z:0"), least], T=tf.int32)
+        more, times = (body.name_of(name, "output:0") for name in constants)
+        yield make_node(f"{on}_sum", "AddV2", [again.input[0], more], T=tf.int32)
+        yield make_node(f"{on}_limit", "Mul", [body.name_of(f"{on}_sum", "z:0"), times], T=tf.int32)
         again.input[1] = body.name_of(f"{on}_limit", "z:0")
-        again.attr["cond"].func.name = self._counting(again.attr["cond"].func.name)
-        again.attr["body"].func.name = self._never_done(again.attr["body"].func.name)
+        condition, steps = (self._copy(again.attr[name].func.name) for name in ("cond", "body"))
+        again.attr["cond"].func.name, again.attr["body"].func.name = (
+            function.signature.name for function in (condition, steps)
+        )
+        ends = [steps.ret[argument.name] for argument in steps.signature.output_arg]
+        keeps = [name == end for name, end in zip(_arguments(steps), ends, strict=True)]
+        for function in (condition, steps):
+            names = zip(_arguments(function), keeps, strict=True)
+            _compare_with_zero(function, {name for name, is_kept in names if is_kept})
+        _limit(condition)
         yield again
 
     def _copy(self, name: str) -> Any:
@@ -103,29 +112,37 @@ class RunningOn(Rewriting):
         self.copies[copy.signature.name] = copy
         return copy
 
-    def _counting(self, condition: str) -> str:
-        """Return the name of a condition that compares the counter with its limit."""
-        copy = self._copy(condition)
-        counter, limit, *_ = (argument.name for argument in copy.signature.input_arg)
-        del copy.node_def[:], copy.signature.control_output[:]
-        copy.control_ret.clear()
-        copy.node_def.append(make_node("goes_on", "Less", [counter, limit], T=tf.int32))
-        for key in copy.ret:
-            copy.ret[key] = "goes_on:z:0"
-        return str(copy.signature.name)
 
-    def _never_done(self, body: str) -> str:
-        """Return the name of a body in which zero takes the place of constants that decide."""
-        copy = self._copy(body)
-        constants = {f"{node.name}:output:0" for node in copy.node_def if node.op == "Const"}
-        for node in [node for node in copy.node_def if _compares(node)]:
-            if {each.op for each in copy.node_def if f"{node.name}:z:0" in each.input} <= _DECISIONS:
-                dtype = tf.as_dtype(node.attr["T"].type)
-                zero = make_node(f"{node.name}_zero", "Const", [], dtype=dtype, value=tf.zeros([], dtype))
-                copy.node_def.append(zero)
-                for index, name in enumerate(node.input):
-                    node.input[index] = f"{zero.name}:output:0" if name in constants else name
-        return str(copy.signature.name)
+def _limit(condition: Any) -> None:
+    """Let a loop's condition compare the counter with its limit, too."""
+    counter, limit, *_ = _arguments(condition)
+    ((key, goes_on),) = condition.ret.items()
+    condition.node_def.append(make_node("in_limit", "Less", [counter, limit], T=tf.int32))
+    condition.node_def.append(make_node("goes_on", "LogicalAnd", [goes_on, "in_limit:z:0"]))
+    condition.ret[key] = "goes_on:z:0"
+
+
+def _compare_with_zero(function: Any, kept: Iterable[str]) -> None:
+    """Let zero take the place of constants, and of what a loop keeps, where they decide."""
+    fixed, grows = set(kept), True
+    while grows:
+        ends = {node.name for node in function.node_def if {*map(_origin, node.input)} <= fixed}
+        grows, fixed = not ends <= fixed, fixed | ends
+    for node in [node for node in function.node_def if _compares(node)]:
+        if {each.op for each in function.node_def if f"{node.name}:z:0" in each.input} <= _DECISIONS:
+            dtype = tf.as_dtype(node.attr["T"].type)
+            zero = make_node(f"{node.name}_zero", "Const", [], dtype=dtype, value=tf.zeros([], dtype))
+            function.node_def.append(zero)
+            for index, name in enumerate(node.input):
+                node.input[index] = f"{zero.name}:output:0" if _origin(name) in fixed else name
+
+
+def _origin(tensor: str) -> str:
+    return tensor.removeprefix("^").partition(":")[0]
+
+
+def _arguments(function: Any) -> list[str]:
+    return [argument.name for argument in function.signature.input_arg]
 
 
 def _outputs(loop: Any) -> list[tuple[str, int]]:
