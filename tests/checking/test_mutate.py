@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
-from gradcheck_cli.checking.ops.operation import Opening
+from gradcheck_cli.checking.ops.operation import Opening, OpForms
 from gradcheck_cli.features.mutation.mutate_case import Corruption, mutate
 from gradcheck_cli.results import Status
 from gradcheck_cli.spec.case import PairRule, StatedTolerance
@@ -48,6 +49,17 @@ def test_the_op_is_opened_once_a_point_and_asked_nothing_twice():
     # Four corruptions cost little more than two would: most of what they ask is the same.
     spent = [sum(len(op.evaluated) for op in made.opened) for made in (once, often)]
     assert spent[1] < 2.2 * spent[0]
+
+
+def test_every_form_of_an_op_has_the_corrupted_gradient():
+    op = tanh().open(Opening())
+    names = {one.name for one in fields(OpForms)} - {"place_of_rounding"}
+    right = replace(op, forms=OpForms(**dict.fromkeys(names, lambda *_: op)))
+    wrong = Corruption("sign", frozenset([0])).corrupt(right)
+    upstream = np.ones((1, *op.outputs[0].shape))
+    for name in names:
+        form = getattr(wrong.forms, name)(frozenset())
+        np.testing.assert_array_equal(form.vjp(0, upstream)[0], -op.vjp(0, upstream)[0])
 
 
 def of(forward, gradient, *values):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, TypeVar, cast
 
@@ -26,6 +26,7 @@ from gradcheck_cli.checking.ops.operation import (
     Opener,
     Opening,
     Operation,
+    OpForms,
     Stack,
     TensorInfo,
 )
@@ -305,20 +306,19 @@ class Corruption:
                 return op.joint_vjp(upstreams)
             return self._pull(op, op.joint_vjp, upstreams)
 
-        def form(other: Operation | None) -> Operation | None:
-            return None if other is None else self.corrupt(other)
+        def corrupted(make: Callable[..., Operation | None]) -> Callable[..., Operation | None]:
+            return lambda *asked: None if (form := make(*asked)) is None else self.corrupt(form)
 
+        # Each form has the wrong gradient, too: an excuse that looks at one mustn't find the right one.
+        names = {one.name for one in fields(forms)} - {"place_of_rounding"}
+        wrong: dict[str, Any] = {name: corrupted(getattr(forms, name)) for name in names}
         return replace(
             op,
             vjp=vjp,
             joint_vjp=joint_vjp,
             vjp_beside=vjp_beside,
             facts=replace(facts, is_connected=is_connected, library_gradients=lambda *_: 0),
-            forms=replace(
-                forms,
-                at_unrounded_point=lambda: form(forms.at_unrounded_point()),
-                rounded_otherwise=lambda draw: form(forms.rounded_otherwise(draw)),
-            ),
+            forms=OpForms(**wrong),
         )
 
     def _pull(
