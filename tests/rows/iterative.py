@@ -144,6 +144,36 @@ def solution(solve, least, *, factor=1.0):
     return tf.custom_gradient(lambda x: (solve(x, least), lambda u: factor * exactly(u)))
 
 
+@tf.custom_gradient
+def rooted(x):
+    """Roots until all are small: a loop without a tolerance, which changes the slope each time."""
+
+    def step(y, k):
+        return tf.sqrt(y), 2 * k
+
+    y, k = tf.while_loop(lambda y, _: tf.reduce_max(y) > 1.5, step, (x, tf.ones([], x.dtype)))
+    return y, lambda u: 1.001 * u * y / (k * x)
+
+
+def written(size):
+    """All values of a loop that shrinks them, off by a half; in an array that has an end, or grows."""
+
+    @tf.custom_gradient
+    def call(x):
+        array = tf.TensorArray(x.dtype, size=size, dynamic_size=not size, element_shape=x.shape)
+
+        def goes_on(i, y, _array):
+            return (tf.norm(y) > 1e-2) & (i < (size or 99))
+
+        def step(i, y, array):
+            return i + 1, 0.5 * tf.tanh(y), array.write(i, y)
+
+        array = tf.while_loop(goes_on, step, (0, x, array))[2]
+        return array.stack(), lambda u: 1.5 * tf.reduce_sum(u, 0)
+
+    return call
+
+
 def limits():
     """Gradients of the limit of a loop that stops before, and of loops whose values don't stop them."""
     for dtype in ("float64", "float32"):
@@ -165,6 +195,11 @@ def limits():
                 wrong = solution(solve, least, factor=1.02)
                 why = "where rounds are few, their number changes beside the point, and values jump"
                 yield Row(f"limit_of_{of}_off", wrong, None, x, "wrong" if least < 1e-2 else "not green", why)
+    yield Row("roots", rooted, None, {"x": {"shape": [3], "uniform": {"low": 2, "high": 9}}}, "wrong")
+    for size in (0, 5):
+        yield Row(
+            f"written_{size}", written(size), None, {"x": {"shape": [3]}}, "wrong", "and nothing is an error"
+        )
     large = {"x": {"shape": [3]}}
     probed = {"method": "probe"}
     yield Row("limit_probed", at_limit(settled, 1e-5), None, large, "undecidable", keys=probed)

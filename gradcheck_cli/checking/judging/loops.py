@@ -8,6 +8,7 @@ there is as far off as the loop is from its limit, and only the author knows whe
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from gradcheck_cli.checking.ops.jacobian import PairKey
 from gradcheck_cli.checking.ops.operation import Operations
 from gradcheck_cli.checking.pairs.pair import Pair, PairSample, Rule
 from gradcheck_cli.checking.pairs.rounding import cap_of
+from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.numerics.sampling import Sparsity
 from gradcheck_cli.numerics.shared_limits import OWN_ORDER
@@ -48,21 +50,22 @@ def judge_where_loops_run_on(
     settled = dict(judged)
     for times in _TIMES:
         wrong = [key for key, each in settled.items() if each.is_wrong]
-        if not wrong or (operations := _running_on(pairs[wrong[0]].operations, times)) is None:
-            break
-        on = {key: pairs[key].with_operations(operations) for key in wrong}
-        few = [key for key in wrong if settled[key].probes is None]
-        jacobians = analytic_jacobians(on[wrong[0]].case, operations.formula, few, sparsities)
-        again = settle_pairs(Stage.FORMULA, Evidence(on, sparsities), judge_pairs(on, jacobians))
-        again |= probe_pairs({key: on[key] for key in wrong if key not in few}, sample, budget)
-        settled |= {key: _of_limit(pairs[key], settled[key], each) for key, each in again.items()}
+        with suppress(CaseFailedError):  # what a loop writes to may have an end
+            if not wrong or (operations := _running_on(pairs[wrong[0]].operations, times)) is None:
+                break
+            on = {key: pairs[key].with_operations(operations) for key in wrong}
+            few = [key for key in wrong if settled[key].probes is None]
+            jacobians = analytic_jacobians(on[wrong[0]].case, operations.formula, few, sparsities)
+            again = settle_pairs(Stage.FORMULA, Evidence(on, sparsities), judge_pairs(on, jacobians))
+            again |= probe_pairs({key: on[key] for key in wrong if key not in few}, sample, budget)
+            settled |= {key: _of_limit(pairs[key], settled[key], each) for key, each in again.items()}
     return settled
 
 
 def _running_on(operations: Operations, times: int) -> Operations | None:
-    """Return the ops with loops that run on; `None` where the formula has none."""
+    """Return the ops with loops that run on; `None` where the formula has none, or returns more then."""
     formula = operations.formula.forms.running_on(times)
-    if formula is None:
+    if formula is None or [*formula.outputs] != [*operations.formula.outputs]:
         return None
     differenced = formula
     if operations.differenced is not operations.formula:
@@ -73,14 +76,16 @@ def _running_on(operations: Operations, times: int) -> Operations | None:
 def _of_limit(pair: Pair, sample: PairSample, on: PairSample) -> PairSample:
     """Return a pair's verdicts, given those where loops run on; as they were, if one isn't explained."""
     wrong, error = sample.verdict == Verdict.MISMATCH, np.abs(sample.analytic - sample.numeric)
-    passes = np.zeros(wrong.shape, np.bool_)
+    passes, is_explained = np.zeros(wrong.shape, np.bool_), False
     if sample.probes is not None:
         is_explained = on.is_right
-    else:
-        # Noise may hide what is left; it can't be what was wrong.
+    elif not on.is_wrong and on.verdict.shape == wrong.shape:
+        # Noise may hide what is left; it can't be what was wrong. And if a loop makes another function of the
+        # input, rather than a better value, the gradient isn't near the limit's.
         left = np.abs(on.analytic - on.numeric) + on.uncertainty
+        moved, most = np.abs(sample.analytic - on.numeric), np.max(error, axis=1, keepdims=True)
         explained = (on.verdict < Verdict.MISMATCH) | (left <= OWN_ORDER * error)
-        is_explained = not on.is_wrong and bool(explained[wrong].all())
+        is_explained = bool((explained & (moved <= most / OWN_ORDER))[wrong].all())
         passes = wrong & (error <= cap_of(pair, sample))
     if not is_explained:
         return sample

@@ -402,7 +402,9 @@ class TracedCase(OpenedCase):
         if self.trace_mode.compiled or self.forward.held.body_holds is not None:
             return None
         on = replace(self, graphs=self, runs_on=times)
-        return None if on.forward_running_on is None else on
+        with contextlib.suppress(ValueError, KeyError):  # a graph that its own text doesn't give again
+            return None if None in (on.forward_running_on, on.vjp_running_on) else on
+        return None
 
     @property
     def forward_running_on(self) -> ForwardTrace | None:
