@@ -47,7 +47,8 @@ def trace_alone(case: Case) -> Callable[[Sequence[Array]], list[Any]]:
         Exception: whatever the forward raises. What the function raises is a `CaseFailedError`.
     """
     signature = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in case.tensors]
-    function = trace_function(lambda *tensors: Binder(case).forward().call(*tensors), signature)
+    forward = Binder(case).forward()  # what makes weights of tensors can't while a function is traced
+    function = trace_function(forward.call, signature)
 
     def call(values: Sequence[Array]) -> list[Any]:
         kinds = [tensor.dtype for tensor in case.tensors]

@@ -59,6 +59,17 @@ class Module(tf.Module):
         return tf.exp(x * self.w)
 
 
+class Drawn(tf.Module):
+    """A module whose variable begins as a tensor, which can't be made while a function is traced."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = tf.Variable(tf.random.stateless_normal([3], [1, 2]))
+
+    def __call__(self, x):
+        return tf.exp(x * self.w)
+
+
 class Plain(tf.Module):
     """A module without a variable."""
 

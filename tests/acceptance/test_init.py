@@ -186,6 +186,7 @@ WRITTEN = {
     "state": {},
     "factory": {"build": {"power": 1.0}},
     "Module": {"variables": True},
+    "Drawn": {"variables": True, "inputs": {"x": {"shape": [2, 3], "dtype": "float32"}}},
     "Plain": {"variables": None},
     "Dense": {"build": {"units": 2, "dtype": "float64"}, "variables": True},
     "Model": {"build": {}, "variables": True},

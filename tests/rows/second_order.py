@@ -48,7 +48,29 @@ BOUND = {
 }
 
 
+def _least_squares(a, b):
+    """Solve by the normal equations, whose matrix is singular where rows are zero."""
+    inverse = tf.linalg.inv(tf.matmul(a, a, transpose_a=True))
+    return tf.linalg.matvec(inverse, tf.linalg.matvec(a, b, transpose_a=True))
+
+
+def _least_squares_gradient(op, upstream):
+    (a, b), x = op.inputs, op.outputs[0]
+    inverse = tf.linalg.inv(tf.matmul(a, a, transpose_a=True))
+    of_residual = tf.linalg.matvec(inverse, upstream)
+    along = tf.linalg.matvec(a, of_residual)
+    rest = b - tf.linalg.matvec(a, x)
+    return rest[:, None] * of_residual[None] - along[:, None] * x[None], along
+
+
 def _rows():
+    # Named so that a point beside the samples has rows of zeros, from whose pole nothing is concluded.
+    inputs, solve, keys = (
+        {"a": {"shape": [4, 3]}, "b": {"shape": [4]}},
+        _least_squares,
+        {"second_order": True},
+    )
+    yield Row("least_squares_7", solve, _least_squares_gradient, inputs, "right", keys=keys)
     yield from rows_of(OPS, {"tf": tf}, second_order=True)
     for name, (forward, gradient, more) in BOUND.items():
         keys = {"binding": name, "second_order": True, **more}
@@ -60,4 +82,6 @@ def _rows():
         yield Row(f"reference_in_numpy_{name}", tf.sign, slope, X, name, keys=keys, functions=known)
 
 
-ROWS = marked(_rows(), "exp_right", "bound_by_override", "surrogate_wrong_slope", "kept_wrong")
+ROWS = marked(
+    _rows(), "exp_right", "bound_by_override", "surrogate_wrong_slope", "kept_wrong", "least_squares_7"
+)

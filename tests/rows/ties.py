@@ -107,6 +107,46 @@ def _inside(share):
     return lambda x, a: tf.tanh(a * largest(tf.sin(x))) + tf.reduce_sum(x * x)
 
 
+def _over_windows(share):
+    def gradient(op, upstream):
+        x, y = op.inputs[0], op.outputs[0]
+        wide = lambda z: tf.repeat(tf.repeat(z, 2, axis=1), 2, axis=2)  # noqa: E731
+        tied = tf.cast(tf.equal(x, wide(y)), x.dtype)
+        count = 4 * wide(tf.nn.avg_pool2d(tied, 2, 2, "VALID"))
+        return share(tied, count, None) * wide(upstream)
+
+    return gradient
+
+
+def _of_drawn_ones():
+    """Where no value is tied at the sample points."""
+    pool, segments = lambda x: tf.nn.max_pool2d(x, 2, 2, "VALID"), tf.range(24) // 3
+    of_segments = lambda x: tf.math.segment_max(x, segments)  # noqa: E731
+    for kind in ("shared", "full"):
+        truth, share = _SHARES[kind]
+        truth = "not green" if truth == "wrong" else truth  # a tie beside 0 is asked about
+
+        def of_segment(op, upstream, share=share):
+            tied = tf.cast(tf.equal(op.inputs[0], tf.gather(op.outputs[0], segments)), upstream.dtype)
+            count = tf.gather(tf.math.segment_sum(tied, segments), segments)
+            return share(tied, count, None) * tf.gather(upstream, segments)
+
+        for size in (3, 7):
+            steps, windows = ({"shape": shape} for shape in ([3, 5, size], [1, 8, 8, size]))
+            largest = lambda x: tf.reduce_max(x, 1)  # noqa: E731
+            yield _row(f"drawn steps of {size}, {kind}", truth, largest, _over_steps(share), x=steps)
+            yield _row(f"drawn windows of {size}, {kind}", truth, pool, _over_windows(share), x=windows)
+        yield _row(f"drawn segments, {kind}", truth, of_segments, of_segment, x={"shape": [24]})
+
+
+def _over_steps(share):
+    def gradient(op, upstream):
+        tied = tf.cast(tf.equal(op.inputs[0], op.outputs[0][:, None]), upstream.dtype)
+        return share(tied, tf.reduce_sum(tied, 1, keepdims=True), None) * upstream[:, None]
+
+    return gradient
+
+
 _PAIRS = {
     "half": ("right", 0.5, 0.5),
     "first": ("right", 1.0, 0.0),
@@ -472,6 +512,7 @@ def _of_chains():
 
 _ALL = (
     *_of_reductions(),
+    *_of_drawn_ones(),
     *_of_chains(),
     *(
         _of_two(kind, forward, slope)
@@ -494,6 +535,7 @@ ROWS = marked(
     tuple(replace(one, name=one.name.replace(",", ":").replace(" ", "_")) for one in _ALL),
     "a_square_of_a_maximum:_second_order",
     "cummax",
+    "drawn_windows_of_7:_full",
     "largest_part_of_complex:_full",
     "largest_part_of_complex:_shared",
     "norm_at_zero:_zero",

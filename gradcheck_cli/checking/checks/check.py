@@ -20,7 +20,7 @@ import numpy.typing as npt
 from gradcheck_cli.checking.ops.jacobian import Jacobian, PairKey, packed_point, pull_back, working_precision
 from gradcheck_cli.checking.ops.operation import Float, Opener, Operation, Operations, packed_size
 from gradcheck_cli.checking.ops.random_rounding import measure_rounding_of
-from gradcheck_cli.checking.pairs.pair import PairSample
+from gradcheck_cli.checking.pairs.pair import PairSample, label_of
 from gradcheck_cli.numerics import FLOAT16, FLOAT32, FLOAT64, Precision, precision_of, rule_for
 from gradcheck_cli.numerics.precision import coarsest, largest_finite
 from gradcheck_cli.numerics.problem import draw_eight_bits, typical_size
@@ -366,7 +366,7 @@ class OutputVjp:
 
     def label(self, input_index: int) -> str:
         """Return the pair's label for messages."""
-        return f"d{self.op.outputs[self.output].name}/d{self.op.inputs[input_index].name}"
+        return label_of(self.op, (self.output, input_index))
 
     def pull(self, upstream: Float) -> dict[int, Float]:
         """Pull one upstream back to every input that has a gradient."""

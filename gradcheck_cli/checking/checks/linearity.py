@@ -36,6 +36,7 @@ from gradcheck_cli.checking.ops.jacobian import (
 )
 from gradcheck_cli.checking.ops.operation import Float, Operation
 from gradcheck_cli.checking.ops.space import function_between
+from gradcheck_cli.checking.pairs.pair import label_of
 from gradcheck_cli.numerics import FLOAT64, rule_for
 from gradcheck_cli.numerics.precision import ROUNDINGS_OF_A_RUN, agree, largest_finite, place_of_largest
 from gradcheck_cli.numerics.problem import scales
@@ -633,7 +634,7 @@ def _check_empty(op: Operation, pairs: Sequence[PairKey]) -> CheckResult:
                 row, where = place_of_largest(wrong)
                 return report(
                     "zero_upstream",
-                    f"d{op.outputs[output].name}/d{op.inputs[input_index].name} isn't zero, though "
+                    f"{label_of(op, (output, input_index))} isn't zero, though "
                     f"{op.outputs[output].name} has no elements: element {where} is "
                     f"{gradients[input_index][row, where]:.6e}; is its memory left unwritten?",
                 )

@@ -64,6 +64,8 @@ _SUSPICIOUS = 3e-5  # the least relative disagreement of gradient and difference
 _USUAL = 30.0  # times their disagreement at most points, where all is right
 _JUDGED = 10**9  # where the indices of judged points start
 _SPECIALS = 64  # values, the general ones first
+# A point with many components at kinks is made to have fewer, in so many ways, and so often.
+_MANY, _WAYS, _ROUNDS = 8, 60, 3
 _NEARER = 24  # points that are judged to find one nearer to the sample point
 _NAMED = 3  # weights in a question
 _HALVINGS = 10  # of the distance that is left then, to 1 per mille of it
@@ -117,7 +119,9 @@ class Candidate:
     point: Point  # the inputs that differ from the first sample point
     taken: frozenset[Side] = frozenset()  # the sides that it takes
     is_spoilt: bool = False  # whether the gradient isn't finite there
-    rank: tuple[bool, bool, float] = (False, False, 0.0)  # the least comes first
+    # The least comes first: whether it is far, whether it is not spoilt, how many components may be at kinks,
+    # in eights, and how little the gradient disagrees.
+    rank: tuple[bool, bool, int, float] = (False, False, 0, 0.0)
     may_have_kink: bool = False
 
 
@@ -276,12 +280,34 @@ class Exploration:
             took, draws = timer(), replace(draws, first=draws.first + count)
             self.each, self.pace = took / max(count, 1), took / max(work.points, 1)
         ranked = sorted(candidates, key=lambda candidate: candidate.rank)
+        for _ in range(_ROUNDS):
+            ranked = sorted([*ranked, *self._untie(ranked, draws)], key=lambda candidate: candidate.rank)
         queues = ([own for own in ranked if own.may_have_kink == kink] for kink in (False, True))
         order = [own for turn in zip_longest(*queues) for own in turn if own is not None]
         for candidate in order[: max(most - self.judged, 0)]:
             is_late = self.judged > 0 and self.left <= 0  # the first may always be judged
             if self.wrong or is_late or self.judge(candidate):
                 return
+
+    def _untie(self, ranked: Sequence[Candidate], draws: Draws) -> list[Candidate]:
+        """Return points as suspicious as the first with many kinks, of which most components go home.
+
+        The judge takes the longer, the more kinks there are, and gives up before he has seen dozens.
+        """
+        tied = next((candidate for candidate in ranked if candidate.may_have_kink), Candidate({}))
+        if not tied.rank[2]:
+            return []
+        free, constants = (
+            self.mixed.free,
+            {index: tied.point[index] for index in self.moved.keys() & tied.point.keys()},
+        )
+        stacks = {index: np.repeat(value[None], _WAYS, axis=0) for index, value in tied.point.items()}
+        vectors, shares = free.pack(stacks), 0.5 ** self.generator.integers(1, 6, (_WAYS, 1))
+        stays = self.generator.random(vectors.shape) < shares
+        vectors = np.where(stays, vectors, free.vector(dict(enumerate(self.base))))
+        with suppress(*ERRORS):
+            return self._look_with(constants, free.unpack(vectors, stacks), _WAYS, draws)
+        return []
 
     def ask_about_weights(self) -> None:
         """Look at weights of the other sign, and at larger ones; what is wrong there is a question.
@@ -385,9 +411,10 @@ class Exploration:
             seen.disagreement[:] = 0.0
         rows = np.flatnonzero(disagrees)
         own = vectors[rows]
-        may_have_kink = seen.is_bent[rows] | self.mixed.are_special(own, CLOSE)
+        kinks = self.mixed.count_special(own, CLOSE)
+        may_have_kink = seen.is_bent[rows] | (kinks > 0)
         is_far = (self.mixed.draw_near(own) != own).any(axis=1)  # beyond, it may be a question
-        ranks = zip(is_far, ~seen.is_spoilt[rows], -seen.disagreement[rows], strict=True)
+        ranks = zip(is_far, ~seen.is_spoilt[rows], kinks // _MANY, -seen.disagreement[rows], strict=True)
         return [
             Candidate(
                 {index: np.asarray(stack[row]) for index, stack in points.items()},

@@ -277,12 +277,13 @@ class MixedPoints:
 
     def are_ordinary(self, vectors: Array) -> Array:
         """Whether nothing is special about vectors, (B, size), and they lie within what would be drawn."""
-        return np.asarray((self.draw_near(vectors) == vectors).all(axis=1) & ~self.are_special(vectors))
+        is_near = (self.draw_near(vectors) == vectors).all(axis=1)
+        return np.asarray(is_near & (self.count_special(vectors) == 0))
 
-    def are_special(self, vectors: Array, within: float = 0.0) -> Array:
-        """Whether a value is special, or two are equal, up to so many spreads, (B,)."""
+    def count_special(self, vectors: Array, within: float = 0.0) -> Array:
+        """Return how many values are special, or equal to another one, up to so many spreads, (B,)."""
         gaps = np.diff(np.sort(vectors / self.free.spreads, axis=1), axis=1)
-        return np.asarray((gaps <= within).any(axis=1) | np.isin(vectors, self.specials).any(axis=1))
+        return np.asarray((gaps <= within).sum(axis=1) + np.isin(vectors, self.specials).sum(axis=1))
 
     def draw_near(self, vectors: Array) -> Array:
         """Return vectors, (B, size), with each component that lies beyond moved to what would be drawn."""
