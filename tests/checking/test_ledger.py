@@ -45,7 +45,6 @@ NUMBERS = {
         f"({shared_limits.OF_SOME_OPERATIONS:g} roundings in the half",
         f"up to {scientific(shared_limits.DIGITS)} of the element",
     ),
-    Rule.EXACT_POINT: (f"{shared_limits.OF_SOME_OPERATIONS:g} roundings of the declared dtype",),
     Rule.APPROXIMATION: (
         f"{scientific(approximation_rtol(FLOAT32))} of the element",
         f"{scientific(approximation_rtol(FLOAT16))} in float16",

@@ -307,10 +307,10 @@ class Corruption:
             return self._pull(op, op.joint_vjp, upstreams)
 
         def corrupted(make: Callable[..., Operation | None]) -> Callable[..., Operation | None]:
-            return lambda *asked: None if (form := make(*asked)) is None else self.corrupt(form)
+            return lambda *asked: None if (other := make(*asked)) is None else self.corrupt(other)
 
         # Each form has the wrong gradient, too: an excuse that looks at one mustn't find the right one.
-        names = {one.name for one in fields(forms)} - {"place_of_rounding"}
+        names = {form.name for form in fields(forms)} - {"place_of_rounding"}
         wrong: dict[str, Any] = {name: corrupted(getattr(forms, name)) for name in names}
         return replace(
             op,
