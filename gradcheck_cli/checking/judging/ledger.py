@@ -25,7 +25,6 @@ from gradcheck_cli.checking.ops.jacobian import (
 )
 from gradcheck_cli.checking.ops.operation import (
     Float,
-    Operations,
     packed_magnitude,
     packed_size,
 )
@@ -202,19 +201,14 @@ def judge_exact_point(pair: Pair, sample: PairSample, sparsities: Mapping[PairKe
 
 def _judge_at_exact_point(pair: Pair, sparsities: Mapping[PairKey, Sparsity]) -> PairSample | None:
     """Judge a pair at the inputs as they were drawn, before rounding; `None` where that isn't possible."""
-    operations = pair.operations
-    formula = operations.formula.forms.at_unrounded_point()
-    if formula is None:
+    exact = pair.operations.in_form(lambda forms: forms.at_unrounded_point())
+    if exact is None:
         return None
-    differenced = formula
-    if operations.differenced is not operations.formula:
-        differenced = operations.differenced.forms.at_unrounded_point() or operations.differenced
-    operations.budget.require()
-    exact = Operations(operations.declared, formula, differenced, budget=operations.budget)
-    matrices = analytic_jacobians(pair.case, formula, [pair.key], sparsities)
+    exact.budget.require()
+    matrices = analytic_jacobians(pair.case, exact.formula, [pair.key], sparsities)
     judged = judge_pairs({pair.key: pair.with_operations(exact)}, matrices)
     if pair.key not in judged:
-        operations.budget.require()
+        exact.budget.require()
     return judged.get(pair.key)
 
 

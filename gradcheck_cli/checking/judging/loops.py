@@ -64,13 +64,10 @@ def judge_where_loops_run_on(
 
 def _running_on(operations: Operations, times: int) -> Operations | None:
     """Return the ops with loops that run on; `None` where the formula has none, or returns more then."""
-    formula = operations.formula.forms.running_on(times)
-    if formula is None or [*formula.outputs] != [*operations.formula.outputs]:
+    on = operations.in_form(lambda forms: forms.running_on(times))
+    if on is None or [*on.formula.outputs] != [*operations.formula.outputs]:
         return None
-    differenced = formula
-    if operations.differenced is not operations.formula:
-        differenced = operations.differenced.forms.running_on(times) or operations.differenced
-    return Operations(operations.declared, formula, differenced)
+    return replace(on, budget=Budget())
 
 
 def _of_limit(pair: Pair, sample: PairSample, on: PairSample) -> PairSample:

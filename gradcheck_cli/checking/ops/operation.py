@@ -526,6 +526,15 @@ class Operations:
         """The differenced op with its kinks held where they are; the op itself where none can be held."""
         return self.differenced.forms.on_one_piece() or self.differenced
 
+    def in_form(self, make: Callable[[OpForms], Operation | None]) -> Operations | None:
+        """Return the ops in another form; `None` if the formula has none. A reference without it stays."""
+        formula = make(self.formula.forms)
+        if formula is None:
+            return None
+        is_reference = self.differenced is not self.formula
+        differenced = make(self.differenced.forms) or self.differenced if is_reference else formula
+        return Operations(self.declared, formula, differenced, budget=self.budget)
+
     def pulling_to(self, inputs: Collection[int]) -> Operations:
         """Return the same ops with vjps that pull back to these inputs alone, where there are such forms."""
         declared, formula = (op.forms.pulling_to(inputs) or op for op in (self.declared, self.formula))
