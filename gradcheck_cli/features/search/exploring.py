@@ -64,8 +64,9 @@ _SUSPICIOUS = 3e-5  # the least relative disagreement of gradient and difference
 _USUAL = 30.0  # times their disagreement at most points, where all is right
 _JUDGED = 10**9  # where the indices of judged points start
 _SPECIALS = 64  # values, the general ones first
-# A point with many components at kinks is made to have fewer, in so many ways, and so often.
-_MANY, _WAYS, _ROUNDS = 8, 60, 3
+# A point with many components at kinks (a zero among zeros counts twice) is made to have fewer, in so many ways,
+# and so often. Fewer, the judge sees; and a matrix of a few zeros must stay one.
+_MANY, _WAYS, _ROUNDS = 24, 60, 3
 _NEARER = 24  # points that are judged to find one nearer to the sample point
 _NAMED = 3  # weights in a question
 _HALVINGS = 10  # of the distance that is left then, to 1 per mille of it
@@ -120,7 +121,7 @@ class Candidate:
     taken: frozenset[Side] = frozenset()  # the sides that it takes
     is_spoilt: bool = False  # whether the gradient isn't finite there
     # The least comes first: whether it is far, whether it is not spoilt, how many components may be at kinks,
-    # in eights, and how little the gradient disagrees.
+    # in units of `_MANY`, and how little the gradient disagrees.
     rank: tuple[bool, bool, int, float] = (False, False, 0, 0.0)
     may_have_kink: bool = False
 
