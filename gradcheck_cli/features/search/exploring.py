@@ -64,8 +64,8 @@ _SUSPICIOUS = 3e-5  # the least relative disagreement of gradient and difference
 _USUAL = 30.0  # times their disagreement at most points, where all is right
 _JUDGED = 10**9  # where the indices of judged points start
 _SPECIALS = 64  # values, the general ones first
-# A point with many components at kinks (a zero among zeros counts twice) is made to have fewer, in so many ways,
-# and so often. Fewer, the judge sees; and a matrix of a few zeros must stay one.
+# A point with many components at kinks (a zero among zeros counts twice) is made to have fewer, in so many
+# ways, and so often. Fewer, the judge sees; and a matrix of a few zeros must stay one.
 _MANY, _WAYS, _ROUNDS = 24, 60, 3
 _NEARER = 24  # points that are judged to find one nearer to the sample point
 _NAMED = 3  # weights in a question
