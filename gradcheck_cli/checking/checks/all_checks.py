@@ -204,7 +204,7 @@ def _describe_untested(pairs: Sequence[PairResult]) -> str:
 
 def check_precision(view: JudgedView) -> list[CheckResult]:
     """Report that the declared dtype was checked; its loss of precision is a warning."""
-    if not view.operations.has_reference_precision and not view.is_coarse:
+    if not (view.operations.has_reference_precision or view.is_coarse or view.warnings):
         return []
     return [CheckResult("precision", Status.PASSED, view.warnings[0] if view.warnings else "")]
 
