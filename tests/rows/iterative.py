@@ -200,11 +200,10 @@ def limits():
         yield Row(
             f"written_{size}", written(size), None, {"x": {"shape": [3]}}, "wrong", "and nothing is an error"
         )
-    large = {"x": {"shape": [3]}}
-    probed = {"method": "probe"}
-    yield Row("limit_probed", at_limit(settled, 1e-5), None, large, "undecidable", keys=probed)
+    x, probed = {"x": {"shape": [3]}}, {"method": "probe"}
+    yield Row("limit_probed", at_limit(settled, 1e-5), None, x, "undecidable", keys=probed)
     wrong = at_limit(settled, 1e-5, factor=1.01)
-    yield Row("limit_probed_one_percent_off", wrong, None, large, "wrong", keys=probed)
+    yield Row("limit_probed_one_percent_off", wrong, None, x, "wrong", keys=probed)
 
 
 def rows():

@@ -65,12 +65,9 @@ def _least_squares_gradient(op, upstream):
 
 def _rows():
     # Named so that a point beside the samples has rows of zeros, from whose pole nothing is concluded.
-    inputs, solve, keys = (
-        {"a": {"shape": [4, 3]}, "b": {"shape": [4]}},
-        _least_squares,
-        {"second_order": True},
-    )
-    yield Row("least_squares_7", solve, _least_squares_gradient, inputs, "right", keys=keys)
+    inputs = {"a": {"shape": [4, 3]}, "b": {"shape": [4]}}
+    pair, keys = (_least_squares, _least_squares_gradient), {"second_order": True}
+    yield Row("least_squares_7", *pair, inputs, "right", keys=keys)
     yield from rows_of(OPS, {"tf": tf}, second_order=True)
     for name, (forward, gradient, more) in BOUND.items():
         keys = {"binding": name, "second_order": True, **more}

@@ -12,4 +12,4 @@ def test_a_warning_says_that_a_loop_stops_before():
     (pair,) = case.pairs
     assert (case.status, "where a loop runs on" in pair.numbers.decided_by) == (Status.PASSED, True)
     (warning,) = {text.partition(", and off")[0] for text in case.warnings}
-    assert warning == "precision: dy/dx: right where a loop runs on that its values stop"
+    assert warning == "precision: dy/dx: right if the forward's loop runs on"

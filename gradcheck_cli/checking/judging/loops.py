@@ -26,8 +26,8 @@ from gradcheck_cli.numerics import Verdict
 from gradcheck_cli.numerics.sampling import Sparsity
 from gradcheck_cli.numerics.shared_limits import OWN_ORDER
 
-# Twice as many rounds square what is left of a linear convergence. A solver that ends exactly after so many
-# divides zero by zero soon after, so that more are tried last.
+# Twice as many rounds square what is left of a linear convergence. More are tried last: a solver that is at
+# its end may divide zero by zero.
 _TIMES = (2, 4)
 
 
@@ -89,12 +89,12 @@ def _of_limit(pair: Pair, sample: PairSample, on: PairSample) -> PairSample:
     share = float(np.max((error / sample.larger)[wrong]))
     passed = sample.settle(passes, Verdict.PASS, Rule.LOOP, allowed=np.maximum(sample.allowed, error))
     told = (
-        f"right where a loop runs on that its values stop, and off by up to {share:.1e} of an element as it "
-        "stops: does it stop at a tolerance?"
+        f"right if the forward's loop runs on, and off by up to {share:.1e} of an element where it stops: "
+        "does it stop at a tolerance?"
     )
     if not passed.is_wrong:
         return replace(passed, loss=f"precision: {pair.label}: {told}")
     undecided = passed.settle(wrong & ~passes, Verdict.INCONCLUSIVE, Rule.LOOP)
     return replace(
-        undecided, doubt=f"{told} Make that smaller for the check, or say what error is fine ('rtol')."
+        undecided, doubt=f"{told} Make it smaller for the check, or say what error is fine ('rtol')."
     )

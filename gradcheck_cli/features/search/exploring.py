@@ -298,10 +298,8 @@ class Exploration:
         tied = next((candidate for candidate in ranked if candidate.may_have_kink), Candidate({}))
         if not tied.rank[2]:
             return []
-        free, constants = (
-            self.mixed.free,
-            {index: tied.point[index] for index in self.moved.keys() & tied.point.keys()},
-        )
+        free = self.mixed.free
+        constants = {index: tied.point[index] for index in self.moved.keys() & tied.point.keys()}
         stacks = {index: np.repeat(value[None], _WAYS, axis=0) for index, value in tied.point.items()}
         vectors, shares = free.pack(stacks), 0.5 ** self.generator.integers(1, 6, (_WAYS, 1))
         stays = self.generator.random(vectors.shape) < shares

@@ -95,7 +95,8 @@ def call_with_autograph(
     leaves functions of TensorFlow and Keras as they are where a user's function calls them. So does this:
     to convert one takes longer than all else in many a case.
     """
-    # Of a library's, functions among the arguments are the user's. And it may be a library's that calls.
+    # A library's function may call one of the user's that is among its arguments; and TensorFlow turns
+    # AutoGraph off while a library's runs, which may be what calls the target.
     with ag_ctx.ControlStatusCtx(status=ag_ctx.Status.ENABLED):
         if _is_librarys(target):
             return target(*arguments, **keywords)
