@@ -69,11 +69,15 @@ def test_no_file_name_occurs_in_two_packages():
 
 
 def code_tokens(file):
-    """Count tokens as a parser sees them: no comments, docstrings, line ends or indentation."""
-    count, before = 0, None
+    """Count tokens as a parser sees them: no comments, docstrings, line ends or indentation.
+
+    Python 3.12 and later split an f-string; it counts as one token, as in those before.
+    """
+    count, depth, before = 0, 0, None
     for token in tokenize.generate_tokens(io.StringIO(file.read_text(encoding="utf-8")).readline):
         is_docstring = token.type == tokenize.STRING and before in BEFORE_A_STATEMENT
-        count += token.type not in LAYOUT and not is_docstring
+        count += token.type not in LAYOUT and not is_docstring and not depth
+        depth += {"FSTRING_START": 1, "FSTRING_END": -1}.get(tokenize.tok_name[token.type], 0)
         before = before if token.type in {tokenize.COMMENT, tokenize.NL} else token.type
     return count
 

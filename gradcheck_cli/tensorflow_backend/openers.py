@@ -331,6 +331,10 @@ class CaseOpener:
         """Names of the weights that stay; see `Opener`."""
         return [name for name, way in self.state.weights.ways.items() if not way]
 
+    def settings(self) -> set[str]:
+        """Return the names of the settings that decide what is right; see `Binder.settings`."""
+        return Binder(self.case).settings()
+
     def in_float64(self, op: Any) -> Any:
         """Open an opened op in float64; see `Opener`."""
         return self.mode.in_float64(op)

@@ -462,8 +462,74 @@ def _held_by_another() -> Iterator[Row]:
         )
 
 
+def _limit(x: Any, smoothing: Any) -> Any:
+    y = x
+    for _ in range(12):  # with another smoothing it converges less well
+        y = x + (1 - smoothing) * tf.sin(y) / 2
+    return tf.stop_gradient(y)
+
+
+def _only_one(setting: float) -> float:
+    if setting != 1:
+        raise ValueError("it isn't written for that")
+    return setting
+
+
+# An op of x and of two settings, 1 and 0; and what its gradient makes of the upstream.
+SETTINGS: dict[str, tuple[str, Forward, Forward]] = {
+    "used": (
+        "right",
+        lambda x, a, b: a * tf.sin(x) + b * x**2,
+        lambda u, x, a, b: u * (a * tf.cos(x) + 2 * b * x),
+    ),
+    "factor-forgotten": (
+        "not green",
+        lambda x, a, b: a * tf.sin(x) + b * x**2,
+        lambda u, x, a, b: u * (tf.cos(x) + 2 * b * x),
+    ),
+    "term-forgotten": (
+        "not green",
+        lambda x, a, b: a * tf.sin(x) + b * x**2,
+        lambda u, x, a, _: u * a * tf.cos(x),
+    ),
+    "power-forgotten": ("not green", lambda x, a, b: tf.abs(x) ** a + b, lambda u, x, *_: u * tf.sign(x)),
+    "refused": ("right", lambda x, a, _: _only_one(a) * tf.sin(x), lambda u, x, *_: u * tf.cos(x)),
+    "converges": (
+        "right",
+        lambda x, a, _: _limit(x, a * 0.9),
+        lambda u, x, a, _: u / (1 - (1 - a * 0.9) * tf.cos(_limit(x, a * 0.9)) / 2),
+    ),
+}
+
+
+def _settings() -> Iterator[Row]:
+    """Yield ops with settings, which are 1 and 0 in the spec; a question where a gradient forgets one."""
+    for name, (truth, value, pull) in SETTINGS.items():
+
+        def op(x: Any, a: float, b: float, value: Forward = value, pull: Forward = pull) -> Any:
+            return tf.custom_gradient(lambda x: (value(x, a, b), lambda u: pull(u, x, a, b)))(x)
+
+        def made(a: float, b: float, op: Forward = op) -> Any:
+            return lambda x: op(x, a, b)
+
+        stated_ones = {"a": 1.0, "b": 0.0}
+        yield Row(f"setting-{name}", op, None, {"x": X}, truth, keys={"attrs": stated_ones})
+        yield Row(f"setting-{name}-of-layer", made, None, {"x": X}, truth, keys={"build": stated_ones})
+    # What a reference doesn't take is no part of what is right.
+    clipped = own(tf.round, lambda u, x: tf.where(tf.abs(x) <= 1, u, 0 * u))
+    references: dict[str, Forward] = {
+        "right": lambda x: tf.clip_by_value(x, -1, 1),
+        "not green": lambda x, end: tf.clip_by_value(x, -end, end),
+    }
+    for truth, reference in references.items():
+        keys, functions = {"attrs": {"end": 1.0}, "reference": "of_a_row:clip"}, {"clip": reference}
+        name, op = f"setting-of-reference-{truth.replace(' ', '-')}", lambda x, end: clipped(x)
+        yield Row(name, op, None, {"x": X}, truth, keys=keys, functions=functions)
+
+
 def rows() -> Iterator[Row]:
     """Yield the rows."""
+    yield from _settings()
     for truth, table in (("right", STATED_RIGHT), ("wrong", STATED_WRONG)):
         for name, (function, inputs) in table.items():
             yield Row(f"stated-{name}", function, None, inputs, truth)

@@ -1,6 +1,7 @@
 """`check_function` and `assert_gradients`: calls as people type them, right, wrong and mistaken."""
 
 import dataclasses
+import functools
 import inspect
 import sys
 from types import ModuleType
@@ -329,3 +330,12 @@ def test_a_module_that_is_imported_stays_whatever_the_working_folder_has(tmp_pat
     kept = sys.modules["namesake"]
     assert check_function(tf.sin, np.array([0.5]))
     assert sys.modules["namesake"] is kept
+
+
+def test_a_setting_that_the_gradient_forgets_is_a_question():
+    def softened(x, by=1.0):
+        return tf.custom_gradient(lambda x: (by * tf.sin(x), lambda upstream: upstream * tf.cos(x)))(x)
+
+    with pytest.raises(AssertionError, match=r"(?s)with by = 0\.7 the gradient is off.+functools\.partial"):
+        assert_gradients(softened, X, by=1.0)
+    assert_gradients(functools.partial(softened, by=1.0), X)

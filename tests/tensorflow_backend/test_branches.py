@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -184,7 +185,9 @@ def test_conditions_in_numpy_code():
         binding="py_func",
         outputs={"y": {"dtype": "float64"}},
     )
-    assert [(one.text, one.part, one.seen, one.unseen) for one in found] == [
+    # Python 3.10 knows the line of a condition alone.
+    texts = [re.sub(r"^(if|while) |:$", "", one.text) for one in found]
+    assert [(text, one.part, one.seen, one.unseen) for text, one in zip(texts, found, strict=True)] == [
         ("total > 100.0", "python", ("false",), ("true",)),
         ("total > -100.0", "python", ("true",), ("false",)),
         ("total < 50.0", "python", ("true", "false"), ()),

@@ -204,12 +204,15 @@ def check_function(  # noqa: PLR0913 (the options of one call)
         inputs = [tensor for argument in arguments for tensor in argument.tensors]
         has_none = not inputs and (variables is None or variables is False)
         uses_variables = True if call.variables is not None or (has_none and variables is None) else variables
+        settings = {name: value for name, value in kwargs.items() if isinstance(value, float)}
         case = replace(
             case,
             op=_op_name(fn),
             dtype=inputs[0].dtype if inputs else "float32",
             arguments=arguments,
-            code=CodeUnderTest(forward, variables=cast("bool | None", uses_variables), given=call),
+            code=CodeUnderTest(
+                forward, attrs=settings, variables=cast("bool | None", uses_variables), given=call
+            ),
             reference=Reference(truth) if truth else None,
             origin=Origin(file, str(Path.cwd()), line),
             wanted=Wanted(records_fingerprint=False, keeps_jacobians=True),

@@ -20,7 +20,7 @@ from gradcheck_cli.features.search.mixed_points import MixedPoints
 from gradcheck_cli.gate import side_counts
 from gradcheck_cli.hooks import OpenCase
 from gradcheck_cli.results import CheckResult, Counterexample, SearchResult, Status
-from gradcheck_cli.spec.case import Case, InputSpec
+from gradcheck_cli.spec.case import Argument, Case, InputSpec
 from gradcheck_cli.spec.values.arrays import as_lists
 from gradcheck_cli.spec.values.constraints import distribution_of
 from gradcheck_cli.spec.words import SOURCES
@@ -38,6 +38,9 @@ _SHARE, _LITTLE, _PYTHON = 0.4, 1.0, 2.5
 # Points of a batch that are judged, more where pairs are undecided: each costs about a third of a small case,
 # and of a large one, which takes so many seconds, as much as a sample point.
 _OFF, _OFF_OF_OPEN, _OFF_OF_LARGE, _LARGE = 3, 6, 1, 5.0
+_OF_SETTING = 0.7  # times a setting: what must be positive stays so, and a share stays one
+_CLEAR = 0.01  # of a slope: with another setting, an iteration may converge less well
+_OTHER_SETTINGS = "If {} can be so, that is a fault. If not, {}: it is a constant of the code then."
 _GRAPHS = frozenset({"graph", "dynamic"})  # modes with branches; XLA would compile each part of its own
 # A search.
 _BATCH, _PART = 256, 0.25  # points of a call, which takes at most this part of the time that is left
@@ -106,6 +109,7 @@ def _look_around(exploration: Exploration, judged: OpenCase) -> None:
     exploration.explore(batches(), most)
     exploration.ask_about_weights()
     exploration.ask_about_constants()
+    _ask_about_settings(exploration)
     exploration.findings.chosen_points += exploration.judged
     exploration.add_to_findings()
 
@@ -179,6 +183,45 @@ def _try_one_row(whole: Exploration) -> Exploration | None:
     return None
 
 
+def _ask_about_settings(whole: Exploration) -> None:
+    """Judge the case with other settings, all at once or else one by one; what is wrong there is a question.
+
+    A gradient that forgets a factor of 1, or a term times 0, is right with these alone.
+    """
+    case, code = whole.opener.case, whole.opener.case.code
+    stated, taken = {"attrs": code.attrs, "build": code.build or {}}, whole.opener.settings()
+    changed = [
+        (key, name, value * _OF_SETTING or 1 - _OF_SETTING)
+        for key, settings in stated.items()
+        for name, value in settings.items()
+        if isinstance(value, float) and name in taken
+    ]
+    own = [pair for pair in whole.findings.pairs if pair.order == 1]
+    if whole.of or whole.wrong or not changed or all(map(whole.is_of_tensorflow, own)):
+        return
+    for chosen in (changed, *([each] for each in changed)):
+        settings: dict[str, Any] = {
+            key: {**stated[key], **{name: value for of, name, value in chosen if of == key}}
+            for key, _, _ in chosen
+        }
+        with suppress(*ERRORS):
+            arguments = _without_variables(case)
+            opener = opener_of(replace(case, arguments=arguments, code=replace(code, **settings)), case.mode)
+            first = opener.open(Opening(0))
+            part = Exploration(opener, whole.findings, first, whole.until, whole.evaluated)
+            if not part.judge(Candidate({index: part.base[index] for index in part.mixed.moving})):
+                part.explore([part.make_points(_FIRST, 1)], _OFF)
+            pairs = part.wrong.pairs.values() if part.wrong else ()
+            if part.wrong and any((pair.relative_error or 1.0) > _CLEAR for pair in pairs):
+                said = ", ".join(f"{name} = {value:g}" for _, name, value in chosen)
+                names = " and ".join(name for _, name, _ in chosen)
+                is_given = code.given is not None
+                remedy = "bind it by functools.partial" if is_given else f"leave it out of `{chosen[0][0]}`"
+                question = _OTHER_SETTINGS.format(names, remedy)
+                whole.wrong = replace(part.wrong, where=f"with {said}", question=question)
+            return
+
+
 def cut_to_one_row(case: Case) -> Case | None:
     """Return a case with a batch of one: each drawn input with the same first dimension gets one row.
 
@@ -196,12 +239,17 @@ def cut_to_one_row(case: Case) -> Case | None:
         replace(argument, tensors=tuple(map(cut, argument.tensors)))
         if argument.form.kind in ("tensor", "list")
         else argument
-        for argument in case.arguments
-        # Opening the case adds its variables again.
-        if not any(tensor.is_variable for tensor in argument.tensors)
+        for argument in _without_variables(case)
     )
     outputs = tuple(replace(output, shape=None) for output in case.outputs)
     return replace(case, arguments=arguments, outputs=outputs)
+
+
+def _without_variables(case: Case) -> tuple[Argument, ...]:
+    """Return a case's own arguments: opening it adds its variables again."""
+    return tuple(
+        argument for argument in case.arguments if not any(tensor.is_variable for tensor in argument.tensors)
+    )
 
 
 def _is_drawn(tensor: InputSpec) -> bool:

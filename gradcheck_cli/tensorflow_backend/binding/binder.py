@@ -133,6 +133,13 @@ class Binder:
         """Return the forward alone, as a function of flat tensors."""
         return self._symmetrise_inputs(self._function())
 
+    def settings(self) -> set[str]:
+        """Return the names in `attrs` and `build`; of a case with a reference, those that it takes, too."""
+        code, reference = self.case.code, self.case.reference
+        if reference is not None:
+            return set(code_of_reference(self._load(reference.function, "reference"), self.case).attrs)
+        return {*code.attrs, *(code.build or {})}
+
     def reference(self) -> Bound:
         """Bind the reference, which is differenced; a NumPy function is called through py_func.
 

@@ -46,7 +46,7 @@ def call_with(
     """
     if case.code.given is not None:
         positional, keywords = case.code.given.pack(tensors)
-        return call(*positional, **keywords)
+        return call(*positional, **{**keywords, **case.code.attrs})
     values = build_arguments(case, tensors)
     keyword_names = _keyword_names(function, list(values), case.code.attrs)
     positional = [value for name, value in values.items() if name not in keyword_names]

@@ -45,7 +45,6 @@ def watch_python(
             codes[code] = [frame.f_locals.get(name) for name in code.co_freevars]
             codes[code] += [frame.f_globals.get(name) for name in code.co_names]
         taken.update((jump.key, _RAISED[1]) for jump in jumps.values() if jump.sides == _RAISED)
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
         before: _Jump | None = None
 
         def note(frame: FrameType, event: str, _arg: Any) -> Any:
@@ -56,11 +55,17 @@ def watch_python(
                 before = jumps.get(frame.f_lasti)
             return note
 
-        return note if jumps else None
+        if not jumps:
+            return None
+        frame.f_trace = note  # Python 3.13 sends opcodes to a frame that has its own function then
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return note
 
     @contextmanager
     def tracing() -> Iterator[None]:
         outer = sys.gettrace()
+        # Python 3.12 sends opcodes if a frame wants them before it traces.
+        sys._getframe().f_trace_opcodes = True  # noqa: SLF001 (there is no other way to this frame)
         sys.settrace(trace)
         try:
             yield
