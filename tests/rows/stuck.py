@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -469,6 +470,16 @@ def _limit(x: Any, smoothing: Any) -> Any:
     return tf.stop_gradient(y)
 
 
+def _summed(x: Any, axis: int, own_axis: int, *, exclusive: bool = False, forgets: bool = True) -> Any:
+    """Return sums so far, with a gradient along an axis of its own, which may forget the flag."""
+    back = partial(tf.cumsum, axis=own_axis, reverse=True, exclusive=exclusive and not forgets)
+    return tf.custom_gradient(lambda x: (tf.cumsum(x, axis, exclusive), back))(x)
+
+
+def _raised(x: Any, power: int) -> Any:
+    return tf.custom_gradient(lambda x: (x**power, lambda upstream: 2 * upstream * x))(x)
+
+
 def _only_one(setting: float) -> float:
     if setting != 1:
         raise ValueError("it isn't written for that")
@@ -504,6 +515,19 @@ SETTINGS: dict[str, tuple[str, Forward, Forward]] = {
 
 def _settings() -> Iterator[Row]:
     """Yield ops with settings, which are 1 and 0 in the spec; a question where a gradient forgets one."""
+    # A whole number and a flag.
+    chosen: dict[str, tuple[Forward, dict[str, Any]]] = {
+        "axis": (lambda x, axis: _summed(x, axis, 0), {"axis": 0}),
+        "power": (_raised, {"power": 2}),
+        "flag": (lambda x, exclusive: _summed(x, 0, 0, exclusive=exclusive), {"exclusive": False}),
+        "both-used": (
+            lambda x, axis, exclusive: _summed(x, axis, axis, exclusive=exclusive, forgets=False),
+            {"axis": 1, "exclusive": True},
+        ),
+    }
+    for name, (function, attrs) in chosen.items():
+        truth = "right" if name.endswith("used") else "not green"
+        yield Row(f"setting-{name}", function, None, {"x": X}, truth, keys={"attrs": attrs})
     for name, (truth, value, pull) in SETTINGS.items():
 
         def op(x: Any, a: float, b: float, value: Forward = value, pull: Forward = pull) -> Any:

@@ -333,9 +333,13 @@ def test_a_module_that_is_imported_stays_whatever_the_working_folder_has(tmp_pat
 
 
 def test_a_setting_that_the_gradient_forgets_is_a_question():
-    def softened(x, by=1.0):
-        return tf.custom_gradient(lambda x: (by * tf.sin(x), lambda upstream: upstream * tf.cos(x)))(x)
+    def softened(x, by=1.0, times=1):
+        return tf.custom_gradient(lambda x: (by * times * tf.sin(x), lambda upstream: upstream * tf.cos(x)))(
+            x
+        )
 
     with pytest.raises(AssertionError, match=r"(?s)with by = 0\.7 the gradient is off.+functools\.partial"):
         assert_gradients(softened, X, by=1.0)
+    with pytest.raises(AssertionError, match="with times = 2 the gradient is off"):
+        assert_gradients(softened, X, times=1)
     assert_gradients(functools.partial(softened, by=1.0), X)

@@ -204,7 +204,7 @@ def check_function(  # noqa: PLR0913 (the options of one call)
         inputs = [tensor for argument in arguments for tensor in argument.tensors]
         has_none = not inputs and (variables is None or variables is False)
         uses_variables = True if call.variables is not None or (has_none and variables is None) else variables
-        settings = {name: value for name, value in kwargs.items() if isinstance(value, float)}
+        settings = {name: value for name, value in kwargs.items() if isinstance(value, int | float)}
         case = replace(
             case,
             op=_op_name(fn),

@@ -109,7 +109,8 @@ def _look_around(exploration: Exploration, judged: OpenCase) -> None:
     exploration.explore(batches(), most)
     exploration.ask_about_weights()
     exploration.ask_about_constants()
-    _ask_about_settings(exploration)
+    if judged.spent < _LARGE:
+        _ask_about_settings(exploration)
     exploration.findings.chosen_points += exploration.judged
     exploration.add_to_findings()
 
@@ -191,10 +192,10 @@ def _ask_about_settings(whole: Exploration) -> None:
     case, code = whole.opener.case, whole.opener.case.code
     stated, taken = {"attrs": code.attrs, "build": code.build or {}}, whole.opener.settings()
     changed = [
-        (key, name, value * _OF_SETTING or 1 - _OF_SETTING)
+        (key, name, _other_setting(value))
         for key, settings in stated.items()
         for name, value in settings.items()
-        if isinstance(value, float) and name in taken
+        if isinstance(value, int | float) and name in taken
     ]
     own = [pair for pair in whole.findings.pairs if pair.order == 1]
     if whole.of or whole.wrong or not changed or all(map(whole.is_of_tensorflow, own)):
@@ -220,6 +221,14 @@ def _ask_about_settings(whole: Exploration) -> None:
                 question = _OTHER_SETTINGS.format(names, remedy)
                 whole.wrong = replace(part.wrong, where=f"with {said}", question=question)
             return
+
+
+def _other_setting(value: float) -> float:
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value - 1 if value > 1 else value + 1
+    return value * _OF_SETTING or 1 - _OF_SETTING
 
 
 def cut_to_one_row(case: Case) -> Case | None:
