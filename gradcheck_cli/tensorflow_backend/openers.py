@@ -17,7 +17,7 @@ from gradcheck_cli.errors import CaseFailedError, CaseSkippedError
 from gradcheck_cli.optional import describe_missing
 from gradcheck_cli.results import VERSION_CHECK
 from gradcheck_cli.spec.case import Case, InputSpec, Running, version_fits
-from gradcheck_cli.spec.values.moves import WAYS, keep_structure
+from gradcheck_cli.spec.values.moves import WAYS, keep_structure, other_setting
 from gradcheck_cli.tensorflow_backend import dtypes, users_code
 from gradcheck_cli.tensorflow_backend.backward_walk import find_written_ops
 from gradcheck_cli.tensorflow_backend.binding import flat_tensors
@@ -331,9 +331,19 @@ class CaseOpener:
         """Names of the weights that stay; see `Opener`."""
         return [name for name, way in self.state.weights.ways.items() if not way]
 
-    def settings(self) -> set[str]:
-        """Return the names of the settings that decide what is right; see `Binder.settings`."""
-        return Binder(self.case).settings()
+    def settings(self) -> list[tuple[str, str, object]]:
+        """Return the numbers and flags of `attrs` and `build`, by name, and another value of each.
+
+        A layer that is built anew has other weights, so what builds one stays.
+        """
+        taken, code = Binder(self.case).settings(), self.case.code
+        stated = {"attrs": code.attrs, "build": {} if self.state.variables else code.build or {}}
+        return [
+            (key, name, other_setting(value))
+            for key, settings in stated.items()
+            for name, value in settings.items()
+            if name in taken and isinstance(value, int | float)
+        ]
 
     def in_float64(self, op: Any) -> Any:
         """Open an opened op in float64; see `Opener`."""

@@ -504,6 +504,7 @@ SETTINGS: dict[str, tuple[str, Forward, Forward]] = {
         lambda u, x, a, _: u * a * tf.cos(x),
     ),
     "power-forgotten": ("not green", lambda x, a, b: tf.abs(x) ** a + b, lambda u, x, *_: u * tf.sign(x)),
+    "of-the-gradient": ("right", lambda x, *_: tf.sin(x), lambda u, x, a, b: u * (a * tf.cos(x) + b)),
     "refused": ("right", lambda x, a, _: _only_one(a) * tf.sin(x), lambda u, x, *_: u * tf.cos(x)),
     "converges": (
         "right",

@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from gradcheck_cli import clock
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.checking.verdicts.summary import Findings
@@ -38,9 +40,8 @@ _SHARE, _LITTLE, _PYTHON = 0.4, 1.0, 2.5
 # Points of a batch that are judged, more where pairs are undecided: each costs about a third of a small case,
 # and of a large one, which takes so many seconds, as much as a sample point.
 _OFF, _OFF_OF_OPEN, _OFF_OF_LARGE, _LARGE = 3, 6, 1, 5.0
-_OF_SETTING = 0.7  # times a setting: what must be positive stays so, and a share stays one
 _CLEAR = 0.01  # of a slope: with another setting, an iteration may converge less well
-_OTHER_SETTINGS = "If {} can be so, that is a fault. If not, {}: it is a constant of the code then."
+_OTHER_SETTING = "If {} can be so, that is a fault. If not, {}: it is a constant of the code then."
 _GRAPHS = frozenset({"graph", "dynamic"})  # modes with branches; XLA would compile each part of its own
 # A search.
 _BATCH, _PART = 256, 0.25  # points of a call, which takes at most this part of the time that is left
@@ -185,50 +186,34 @@ def _try_one_row(whole: Exploration) -> Exploration | None:
 
 
 def _ask_about_settings(whole: Exploration) -> None:
-    """Judge the case with other settings, all at once or else one by one; what is wrong there is a question.
+    """Judge the case with each setting as another; what is wrong there is a question.
 
-    A gradient that forgets a factor of 1, or a term times 0, is right with these alone.
+    A gradient that forgets a factor of 1, or an axis, is right with this alone. What the differenced function
+    doesn't use can't be forgotten: it chooses a gradient.
     """
-    case, code = whole.opener.case, whole.opener.case.code
-    stated, taken = {"attrs": code.attrs, "build": code.build or {}}, whole.opener.settings()
-    changed = [
-        (key, name, _other_setting(value))
-        for key, settings in stated.items()
-        for name, value in settings.items()
-        if isinstance(value, int | float) and name in taken
-    ]
+    opener, case = whole.opener, whole.opener.case
     own = [pair for pair in whole.findings.pairs if pair.order == 1]
-    if whole.of or whole.wrong or not changed or all(map(whole.is_of_tensorflow, own)):
+    if whole.of or whole.first.facts.random_types or all(map(whole.is_of_tensorflow, own)):
         return
-    for chosen in (changed, *([each] for each in changed)):
-        settings: dict[str, Any] = {
-            key: {**stated[key], **{name: value for of, name, value in chosen if of == key}}
-            for key, _, _ in chosen
-        }
+    differenced = Opening(0, of="forward" if case.reference is None else "reference")
+    for key, name, value in opener.settings():
+        settings: dict[str, Any] = {key: {**getattr(case.code, key), name: value}}
+        code = replace(case.code, **settings)
+        changed = replace(case, arguments=_without_variables(case), code=code)
         with suppress(*ERRORS):
-            arguments = _without_variables(case)
-            opener = opener_of(replace(case, arguments=arguments, code=replace(code, **settings)), case.mode)
-            first = opener.open(Opening(0))
-            part = Exploration(opener, whole.findings, first, whole.until, whole.evaluated)
+            other = opener_of(changed, case.mode, opener if key == "attrs" else None)
+            values = (each.open(differenced).base_values for each in (other, opener))
+            if whole.wrong or all(map(np.array_equal, *values)):
+                continue
+            part = Exploration(other, whole.findings, other.open(Opening(0)), whole.until, whole.evaluated)
             if not part.judge(Candidate({index: part.base[index] for index in part.mixed.moving})):
                 part.explore([part.make_points(_FIRST, 1)], _OFF)
             pairs = part.wrong.pairs.values() if part.wrong else ()
             if part.wrong and any((pair.relative_error or 1.0) > _CLEAR for pair in pairs):
-                said = ", ".join(f"{name} = {value:g}" for _, name, value in chosen)
-                names = " and ".join(name for _, name, _ in chosen)
-                is_given = code.given is not None
-                remedy = "bind it by functools.partial" if is_given else f"leave it out of `{chosen[0][0]}`"
-                question = _OTHER_SETTINGS.format(names, remedy)
-                whole.wrong = replace(part.wrong, where=f"with {said}", question=question)
-            return
-
-
-def _other_setting(value: float) -> float:
-    if isinstance(value, bool):
-        return not value
-    if isinstance(value, int):
-        return value - 1 if value > 1 else value + 1
-    return value * _OF_SETTING or 1 - _OF_SETTING
+                is_given = case.code.given is not None
+                remedy = "bind it by functools.partial" if is_given else f"leave it out of `{key}`"
+                question = _OTHER_SETTING.format(name, remedy)
+                whole.wrong = replace(part.wrong, where=f"with {name} = {value}", question=question)
 
 
 def cut_to_one_row(case: Case) -> Case | None:

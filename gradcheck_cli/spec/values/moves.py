@@ -42,6 +42,7 @@ _LARGER = (
 SYMMETRIC = "is symmetric"  # a spec can say so of an input
 ASCENDS = "ascends"  # as do all that `np.linspace` makes
 _SHOWN = 3  # numbers of an input, and inputs, that a message shows
+_OF_SETTING = 0.7  # times a setting
 _TRIES = 8  # draws, of which one is another value
 _NEAR = 1e-6  # how exactly a stated structure holds: values are often written with seven digits
 
@@ -232,6 +233,15 @@ def _rearranged(value: Any, generator: np.random.Generator) -> Array:  # noqa: A
     is_permutation = is_set and np.array_equal(np.sort(value), np.arange(size))
     is_spoilt = is_set and value.ndim > 1 and len(np.unique(drawn, axis=0)) < size
     return np.asarray(generator.permutation(value) if kind == "f" or is_permutation or is_spoilt else drawn)
+
+
+def other_setting(value: float) -> float:
+    """Return another value of a flag or a number: what must be positive stays so, and a share stays one."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value - 1 if value > 1 else value + 1
+    return value * _OF_SETTING or 1 - _OF_SETTING
 
 
 def move(case: Case, tensor: InputSpec, value: Array, sample: int, direction: int = 1) -> Array:
