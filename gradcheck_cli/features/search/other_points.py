@@ -40,6 +40,7 @@ _SHARE, _LITTLE, _PYTHON = 0.4, 1.0, 2.5
 # Points of a batch that are judged, more where pairs are undecided: each costs about a third of a small case,
 # and of a large one, which takes so many seconds, as much as a sample point.
 _OFF, _OFF_OF_OPEN, _OFF_OF_LARGE, _LARGE = 3, 6, 1, 5.0
+_ONE_ROW = "If it can be 1, that is a fault. If not, let the forward refuse it."
 _CLEAR = 0.01  # of a slope: with another setting, an iteration may converge less well
 _OTHER_SETTING = "If {} can be so, that is a fault. If not, {}: it is a constant of the code then."
 _GRAPHS = frozenset({"graph", "dynamic"})  # modes with branches; XLA would compile each part of its own
@@ -111,7 +112,7 @@ def _look_around(exploration: Exploration, judged: OpenCase) -> None:
     exploration.ask_about_weights()
     exploration.ask_about_constants()
     if judged.spent < _LARGE:
-        _ask_about_settings(exploration)
+        _ask_about_others(exploration)
     exploration.findings.chosen_points += exploration.judged
     exploration.add_to_findings()
 
@@ -185,23 +186,20 @@ def _try_one_row(whole: Exploration) -> Exploration | None:
     return None
 
 
-def _ask_about_settings(whole: Exploration) -> None:
-    """Judge the case with each setting as another; what is wrong there is a question.
+def _ask_about_others(whole: Exploration) -> None:
+    """Judge the case with each setting as another, and with one row; what is wrong there is a question.
 
-    A gradient that forgets a factor of 1, or an axis, is right with this alone. What the differenced function
-    doesn't use can't be forgotten: it chooses a gradient.
+    A gradient that forgets a factor of 1, an axis or a size is right with this alone. What the differenced
+    function doesn't use can't be forgotten: it chooses a gradient.
     """
-    opener, case = whole.opener, whole.opener.case
     own = [pair for pair in whole.findings.pairs if pair.order == 1]
     if whole.of or whole.first.facts.random_types or all(map(whole.is_of_tensorflow, own)):
         return
+    opener, case = whole.opener, whole.opener.case
     differenced = Opening(0, of="forward" if case.reference is None else "reference")
-    for key, name, value in opener.settings():
-        settings: dict[str, Any] = {key: {**getattr(case.code, key), name: value}}
-        code = replace(case.code, **settings)
-        changed = replace(case, arguments=_without_variables(case), code=code)
+    for changed, like, where, question in _others(opener):
         with suppress(*ERRORS):
-            other = opener_of(changed, case.mode, opener if key == "attrs" else None)
+            other = opener_of(changed, case.mode, like)
             values = (each.open(differenced).base_values for each in (other, opener))
             if whole.wrong or all(map(np.array_equal, *values)):
                 continue
@@ -210,10 +208,26 @@ def _ask_about_settings(whole: Exploration) -> None:
                 part.explore([part.make_points(_FIRST, 1)], _OFF)
             pairs = part.wrong.pairs.values() if part.wrong else ()
             if part.wrong and any((pair.relative_error or 1.0) > _CLEAR for pair in pairs):
-                is_given = case.code.given is not None
-                remedy = "bind it by functools.partial" if is_given else f"leave it out of `{key}`"
-                question = _OTHER_SETTING.format(name, remedy)
-                whole.wrong = replace(part.wrong, where=f"with {name} = {value}", question=question)
+                point = part.wrong.point if _has_shapes_of(part, whole) else {}
+                whole.wrong = replace(part.wrong, point=point, where=where, question=question)
+
+
+def _has_shapes_of(part: Exploration, whole: Exploration) -> bool:
+    return [value.shape for value in part.base] == [value.shape for value in whole.base]
+
+
+def _others(opener: CaseOpener) -> Iterator[tuple[Case, CaseOpener | None, str, str]]:
+    """Yield cases beside one, where their layers are from, what is other there, and what is asked of it."""
+    case = opener.case
+    remedy = "leave it out of `{}`" if case.code.given is None else "bind it by functools.partial"
+    for key, name, value in opener.settings():
+        settings: dict[str, Any] = {key: {**getattr(case.code, key), name: value}}
+        changed = replace(case, arguments=_without_variables(case), code=replace(case.code, **settings))
+        question = _OTHER_SETTING.format(name, remedy.format(key))
+        yield changed, opener if key == "attrs" else None, f"with {name} = {value}", question
+    one_row = cut_to_one_row(case)
+    if one_row is not None:
+        yield one_row, opener, "where the first dimension is 1", _ONE_ROW
 
 
 def cut_to_one_row(case: Case) -> Case | None:
