@@ -312,8 +312,6 @@ class Counterexample:
     """A point at which a gradient is wrong."""
 
     inputs: tuple[tuple[str, str], ...]  # the name and the values of each drawn input, as in a spec
-    # the name and the new shape of each of these inputs that needed another shape
-    shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """A search ends in its time, by a clock that only the calls of the graph and of the judge move on.
 
-At its end it tries a batch of one.
+At its end it asks what a run asks.
 """
 
 from dataclasses import replace
@@ -11,7 +11,6 @@ import pytest
 from gradcheck_cli import clock as clocks
 from gradcheck_cli.features.search import exploring, other_points
 from gradcheck_cli.features.search.branches.point_field import PointField
-from gradcheck_cli.results import Status
 from gradcheck_cli.running import session
 from gradcheck_cli.spec.case import Wanted
 from gradcheck_cli.spec.load import load_mapping
@@ -67,7 +66,7 @@ def test_a_slow_forward_does_not_make_it_late(monkeypatch, clock, point, judgeme
     assert 1 < max(calls) < 256
 
 
-def test_a_batch_of_one_is_tried_with_the_variables_of_the_case(monkeypatch):
+def test_one_row_is_tried_with_the_variables_of_the_case(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     (case,) = load_mapping(
         {
@@ -78,5 +77,4 @@ def test_a_batch_of_one_is_tried_with_the_variables_of_the_case(monkeypatch):
         }
     )
     result = session.run_case(replace(case, wanted=Wanted(search=5.0)))
-    assert result.status is Status.MISMATCHED
-    assert "batch of one" in str(result.pairs)
+    assert "where the first dimension is 1" in str(result.pairs)

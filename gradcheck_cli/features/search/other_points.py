@@ -109,12 +109,17 @@ def _look_around(exploration: Exploration, judged: OpenCase) -> None:
         yield {index: stack[rest] for index, stack in points.items()}
 
     exploration.explore(batches(), most)
-    exploration.ask_about_weights()
-    exploration.ask_about_constants()
-    if judged.spent < _LARGE:
-        _ask_about_others(exploration)
+    _ask(exploration, judged.spent)
     exploration.findings.chosen_points += exploration.judged
     exploration.add_to_findings()
+
+
+def _ask(exploration: Exploration, spent: float) -> None:
+    """Look at values, settings and sizes of which the spec doesn't say that they are ever others."""
+    exploration.ask_about_weights()
+    exploration.ask_about_constants()
+    if spent < _LARGE:
+        _ask_about_others(exploration)
 
 
 def search(first: Exploration, samples: Sequence[int], spent: float) -> None:
@@ -123,10 +128,10 @@ def search(first: Exploration, samples: Sequence[int], spent: float) -> None:
     Args:
         first: the sample points.
         samples: their indices.
-        spent: how many seconds they took. A batch of one takes about as long.
+        spent: how many seconds they took.
     """
-    began, seconds = clock.now(), first.left
-    finder = _try_one_row(first) if spent < seconds / 2 else None
+    began = clock.now()
+    finder: Exploration | None = None
     parts, batch = list(_parts(first, samples)), 0
     while finder is None and first.left > 0:
         part = parts[batch % len(parts)]
@@ -135,15 +140,15 @@ def search(first: Exploration, samples: Sequence[int], spent: float) -> None:
         finder, batch = part if part.wrong else None, batch + 1
     example = None
     if finder is not None and finder.wrong is not None:
-        tensors, shapes = finder.opener.case.tensors, [tensor.shape for tensor in first.opener.case.tensors]
         point = [
-            (tensors[index], shapes[index], value) for index, value in sorted(finder.wrong.point.items())
+            (finder.opener.case.tensors[index].name, as_flow(as_lists(value)))
+            for index, value in sorted(finder.wrong.point.items())
         ]
-        example = Counterexample(
-            tuple((tensor.name, as_flow(as_lists(value))) for tensor, _, value in point),
-            tuple((tensor.name, tensor.shape) for tensor, shape, _ in point if tensor.shape != shape),
-        )
-        finder.add_to_findings()
+        example = Counterexample(tuple(point))
+    else:
+        finder = first
+        _ask(first, spent)
+    finder.add_to_findings()
     first.findings.search = SearchResult(
         clock.now() - began,
         sum(part.points for part in parts),
@@ -170,22 +175,6 @@ def _explain_refusal(opener: CaseOpener, findings: Findings) -> str:
     return ""
 
 
-def _try_one_row(whole: Exploration) -> Exploration | None:
-    """Return an exploration that found a wrong gradient with a batch of one, at its first point, if any."""
-    case = cut_to_one_row(whole.opener.case)
-    if case is None:
-        return None
-    with suppress(*ERRORS):
-        opener: CaseOpener = opener_of(case, case.mode)
-        part = Exploration(opener, whole.findings, opener.open(Opening(0)), whole.until)
-        part.judge(Candidate({index: part.base[index] for index in part.mixed.moving}))
-        # That a function takes one row isn't stated: a gradient of another form there is no finding.
-        if part.wrong and any(pair.mismatch in ("value", "nonfinite") for pair in part.wrong.pairs.values()):
-            part.wrong = replace(part.wrong, note="with a batch of one")
-            return part
-    return None
-
-
 def _ask_about_others(whole: Exploration) -> None:
     """Judge the case with each setting as another, and with one row; what is wrong there is a question.
 
@@ -203,7 +192,7 @@ def _ask_about_others(whole: Exploration) -> None:
             values = (each.open(differenced).base_values for each in (other, opener))
             if whole.wrong or all(map(np.array_equal, *values)):
                 continue
-            part = Exploration(other, whole.findings, other.open(Opening(0)), whole.until, whole.evaluated)
+            part = Exploration(other, whole.findings, other.open(Opening(0)), evaluated=whole.evaluated)
             if not part.judge(Candidate({index: part.base[index] for index in part.mixed.moving})):
                 part.explore([part.make_points(_FIRST, 1)], _OFF)
             pairs = part.wrong.pairs.values() if part.wrong else ()

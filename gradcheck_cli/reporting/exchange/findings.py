@@ -323,8 +323,4 @@ def search_summary(search: SearchResult) -> str:
 
 def inputs_of(example: Counterexample) -> list[str]:
     """Return each input of a counterexample with its value: `x = [4.0, 0.0]`."""
-    shapes = dict(example.shapes)
-    return [
-        f"{name} = {value}" + (f", shape {list(shapes[name])}" if name in shapes else "")
-        for name, value in example.inputs
-    ]
+    return [f"{name} = {value}" for name, value in example.inputs]
