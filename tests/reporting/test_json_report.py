@@ -74,7 +74,7 @@ def full(report, mismatched):
         branches=(Branch("x > 3.5", "ops.py:14", "forward", ("true", "false"), ("false",)),),
         custom_gradients=(GradientRun("m:f", ("m.py:4",), ("m.py:3",), ("dy/dx",)),),
         sides_unknown="why",
-        search=SearchResult(3.2, 1024, 17, found=Counterexample((("x", "[4.0]"),), (("x", (1,)),))),
+        search=SearchResult(3.2, 1024, 17, found=Counterexample((("x", "[4.0]"),))),
     )
     found = BaselineFinding(
         "a", "default", "float64", "graph", "dy/dx", Change.DRIFTED, "message", "a.yaml:1"
