@@ -552,49 +552,6 @@ def _settings() -> Iterator[Row]:
         yield Row(name, op, None, {"x": X}, truth, keys=keys, functions=functions)
 
 
-def _spread(x: Any) -> Any:
-    """Return rows without their mean, of unit variance as of a sample: there is none of one row."""
-    centred = x - tf.reduce_mean(x, 0)
-    return centred / tf.sqrt(tf.reduce_sum(centred**2, 0) / (tf.cast(tf.shape(x)[0], x.dtype) - 1))
-
-
-def _at_least_two(x: Any) -> Any:
-    if x.shape[0] == 1:
-        raise ValueError("one row has no neighbour")
-    return tf.reduce_mean(tf.sin(x))
-
-
-def _averaged(over: Callable[[Any], Any], forward: Forward = lambda x: tf.reduce_mean(tf.sin(x))) -> Forward:
-    return own(forward, lambda u, x: u * tf.cos(x) / tf.cast(over(x), x.dtype))
-
-
-def _rows_alone(function: Forward) -> Forward:
-    """Return the mean over the rows of a square matrix, with a gradient that has the size of another axis."""
-    return own(lambda x: tf.reduce_mean(tf.sin(x), 0), function)
-
-
-# By the size of what a gradient divides by.
-SIZES: dict[str, tuple[str, Forward, Mapping[str, Any]]] = {
-    "counted": ("right", _averaged(tf.size), X),
-    "written-down": ("not green", _averaged(lambda _: 12), X),
-    "refused": ("right", _averaged(lambda _: 12, _at_least_two), X),
-    "of-another-axis": ("not green", _rows_alone(lambda u, x: u * tf.cos(x) / x.shape[1]), {"shape": [3, 3]}),
-    "of-its-axis": ("right", _rows_alone(lambda u, x: u * tf.cos(x) / x.shape[0]), {"shape": [3, 3]}),
-    "without-a-spread": ("right", slipping(_spread, _spread), X),
-    "squeezed": (
-        "not green",
-        own(tf.sin, lambda u, x: u * tf.cos(x) * (x.shape[0] if 1 in x.shape else 2) / 2),
-        X,
-    ),
-}
-
-
-def _sizes() -> Iterator[Row]:
-    """Yield ops whose gradients know a size."""
-    for name, (truth, function, x) in SIZES.items():
-        yield Row(f"size-{name}", function, None, {"x": x}, truth)
-
-
 def rows() -> Iterator[Row]:
     """Yield the rows."""
     for truth, table in (("right", STATED_RIGHT), ("wrong", STATED_WRONG)):
@@ -619,12 +576,11 @@ def rows() -> Iterator[Row]:
 
 
 ROWS = marked(
-    (*rows(), *_held_by_another(), *_settings(), *_sizes()),
+    (*rows(), *_held_by_another(), *_settings()),
     "*-not-transposed-float32-graph",
     "*-right-float64-graph",
     "*-w0-forgotten-float32-graph",
     "held-by-another-graph",
     "stated-*",
     "setting-*",
-    "size-*",
 )

@@ -176,17 +176,17 @@ def _explain_refusal(opener: CaseOpener, findings: Findings) -> str:
 
 
 def _ask_about_others(whole: Exploration) -> None:
-    """Judge the case with each setting as another, and with one row; what is wrong there is a question.
+    """Judge the case with each setting as another, in a search also with one row; a fault is a question.
 
-    A gradient that forgets a factor of 1, an axis or a size is right with this alone. What the differenced
-    function doesn't use can't be forgotten: it chooses a gradient.
+    A gradient that forgets a factor of 1 or an axis is right with this alone. What the differenced function
+    doesn't use can't be forgotten: it chooses a gradient.
     """
     own = [pair for pair in whole.findings.pairs if pair.order == 1]
     if whole.of or whole.first.facts.random_types or all(map(whole.is_of_tensorflow, own)):
         return
     opener, case = whole.opener, whole.opener.case
     differenced = Opening(0, of="forward" if case.reference is None else "reference")
-    for changed, like, where, question in _others(opener):
+    for changed, like, where, question in _others(opener, is_search=whole.is_search):
         with suppress(*ERRORS):
             other = opener_of(changed, case.mode, like)
             values = (each.open(differenced).base_values for each in (other, opener))
@@ -196,7 +196,9 @@ def _ask_about_others(whole: Exploration) -> None:
             if not part.judge(Candidate({index: part.base[index] for index in part.mixed.moving})):
                 part.explore([part.make_points(_FIRST, 1)], _OFF)
             pairs = part.wrong.pairs.values() if part.wrong else ()
-            if part.wrong and any((pair.relative_error or 1.0) > _CLEAR for pair in pairs):
+            # That a function takes one row isn't stated: a gradient of another form there is no finding.
+            is_told = question != _ONE_ROW or any(pair.mismatch in ("value", "nonfinite") for pair in pairs)
+            if is_told and part.wrong and any((pair.relative_error or 1.0) > _CLEAR for pair in pairs):
                 point = part.wrong.point if _has_shapes_of(part, whole) else {}
                 whole.wrong = replace(part.wrong, point=point, where=where, question=question)
 
@@ -205,7 +207,7 @@ def _has_shapes_of(part: Exploration, whole: Exploration) -> bool:
     return [value.shape for value in part.base] == [value.shape for value in whole.base]
 
 
-def _others(opener: CaseOpener) -> Iterator[tuple[Case, CaseOpener | None, str, str]]:
+def _others(opener: CaseOpener, *, is_search: bool) -> Iterator[tuple[Case, CaseOpener | None, str, str]]:
     """Yield cases beside one, where their layers are from, what is other there, and what is asked of it."""
     case = opener.case
     remedy = "leave it out of `{}`" if case.code.given is None else "bind it by functools.partial"
@@ -214,7 +216,7 @@ def _others(opener: CaseOpener) -> Iterator[tuple[Case, CaseOpener | None, str, 
         changed = replace(case, arguments=_without_variables(case), code=replace(case.code, **settings))
         question = _OTHER_SETTING.format(name, remedy.format(key))
         yield changed, opener if key == "attrs" else None, f"with {name} = {value}", question
-    one_row = cut_to_one_row(case)
+    one_row = cut_to_one_row(case) if is_search else None
     if one_row is not None:
         yield one_row, opener, "where the first dimension is 1", _ONE_ROW
 
