@@ -104,8 +104,9 @@ def _look_around(exploration: Exploration, judged: OpenCase) -> None:
         yield {index: stack[rest] for index, stack in points.items()}
 
     exploration.explore(batches(), most)
-    exploration.ask_about_weights()
-    exploration.ask_about_constants()
+    if exploration.of is None and exploration.opener.case.code.given is None:
+        exploration.ask_about_weights()
+        exploration.ask_about_constants()
     exploration.findings.chosen_points += exploration.judged
     exploration.add_to_findings()
 
