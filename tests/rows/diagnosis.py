@@ -272,10 +272,10 @@ SECOND = (
     ),
     mistake(
         "right_on_the_simplex_only",
-        {"p": {"shape": [2, 4], "uniform": {"low": 0.1, "high": 1.0}}},
+        {"p": {"shape": [2, 4], "probabilities": True}},  # their elements move alone all the same
         lambda p: -tf.reduce_sum(p * tf.math.log(p), 1),
         lambda op, u: -u[:, None] * tf.math.log(op.inputs[0]),
-        "sums along axis 1: if p holds probabilities",
+        "sums along axis 1: if p holds probabilities, check the function of tf.nn.softmax",
     ),
     mistake(
         "scaled_on_purpose",
