@@ -431,6 +431,9 @@ def test_from_an_empty_folder_to_a_verdict(project):
         (("nowhere:f",), "no module named 'nowhere'"),
         (("--op-type", "MatMull"), "Did you mean"),
         (("functions_of_init:huber", "-o", "nowhere/a.yaml"), "there is no folder nowhere; make it first"),
+        # Before anything is drafted, which takes a while.
+        (("nowhere:f", "-o", "nowhere/a.yaml"), "there is no folder nowhere; make it first"),
+        (("nowhere:f", "-o", "functions_of_init.py"), "functions_of_init.py: exists already"),
     ],
 )
 def test_bad_usage(project, arguments, told):
