@@ -389,6 +389,7 @@ def test_no_inputs_are_asked_for_where_a_gradient_can_not_run(project):
     assert made.returncode == 3
     assert "must return 2 gradients" in made.stderr
     assert made.stderr.endswith("\n  Mend that, then run it: gradcheck run FILE.\n")
+    assert "# a guess: put" in (project / "specs/too_few.yaml").read_text()
 
 
 def test_annotations_and_defaults_give_shapes_and_dtypes(drafted):

@@ -73,7 +73,7 @@ def command(ctx: click.Context, *, options: InitOptions) -> None:
     if sum(map(bool, (options.targets, options.op_type, package))) != 1:
         raise click.UsageError("name either MODULE:FUNCTION, --op-type TYPE or --missing PACKAGE.", ctx)
     targets = tuple(map(function_named, options.targets)) or (options.op_type or "",)
-    if package is not None:
+    if package:
         targets = _find_uncovered(package)
     if options.output and options.output != STANDARD_OUTPUT:
         if len(targets) > 1:
@@ -87,7 +87,7 @@ def command(ctx: click.Context, *, options: InitOptions) -> None:
                 _write_one(drafted, options, is_next=index > 0)
                 failures += not drafted.runs
             except GradcheckError as error:
-                if package is None:
+                if not package:
                     raise
                 failures += 1  # a target that can't be drafted doesn't stop the others
                 is_invented = isinstance(error, CaseFailedError) and error.kind == "op_type"
