@@ -460,11 +460,11 @@ class Walk:
         return ""
 
     def malformed(self, step: Step) -> str:
-        """Say what TensorFlow would refuse in the form of an op's gradient; empty if nothing."""
+        """Say what TensorFlow would refuse in the form of an op's gradient on the path; empty if nothing."""
         for op, index, message in self.trace.malformed:
             # What stands for a custom gradient has the tensors of its arguments.
-            is_view = step.results and any(op.inputs[index] is tensor for tensor in step.op.inputs)
-            if op is step.op or is_view:
+            is_here = op is step.op or step.results
+            if is_here and any(op.inputs[index] is tensor for tensor in step.inputs):
                 return message
         return ""
 

@@ -239,16 +239,18 @@ def generator_draws(outputs: Sequence[Any], forward_ops: Iterable[Any]) -> list[
     The state begins at the same value in each run, and a forward's draws that are fed don't advance it: such
     a draw looks like the forward's own. A generator that the gradient itself resets is left out.
     """
-    forward, types = set(forward_ops), set()
-    for op in set(ops_before(outputs)) - forward:
-        is_reset = any(
-            earlier.type == "AssignVariableOp" and earlier not in forward
-            for earlier in private_state.ordered_before(op)
-        )
-        for name in types_of([op]):
-            if name in op_types.GENERATOR_DRAWS and not is_reset:
-                types.add(name)
-    return sorted(types)
+    forward = set(forward_ops)
+    return sorted(
+        {
+            name
+            for op in set(ops_before(outputs)) - forward
+            for name in types_of([op]) & op_types.GENERATOR_DRAWS
+            if not any(
+                earlier.type == "AssignVariableOp" and earlier not in forward
+                for earlier in private_state.ordered_before(op)
+            )
+        }
+    )
 
 
 def _is_assigned_first(op: Any) -> bool:
@@ -307,14 +309,14 @@ def stateful_types(outputs: Sequence[Any], held: Sequence[Any] = ()) -> list[str
     Args:
         held: tensors that are fed: the ops that make them don't run.
     """
-    types: set[str] = set()
-    for op in private_graphs.ops_run(outputs, held):
-        inner = [node.op for node in inner_nodes(op) if MARK not in node.attr]
-        for name in (op.type, *inner):
-            if op_types.is_varying(name) and not (name == op.type and _is_assigned_first(op)):
-                types.add(name)
-        if op.type in op_types.FRACTIONAL and not op.get_attr("deterministic"):
-            types.add(op.type)
+    ops = private_graphs.ops_run(outputs, held)
+    types = {
+        name
+        for op in ops
+        for name in (op.type, *(node.op for node in inner_nodes(op) if MARK not in node.attr))
+        if op_types.is_varying(name) and not (name == op.type and _is_assigned_first(op))
+    }
+    types |= {op.type for op in ops if op.type in op_types.FRACTIONAL and not op.get_attr("deterministic")}
     return sorted(types)
 
 

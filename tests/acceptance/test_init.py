@@ -389,6 +389,7 @@ def test_no_inputs_are_asked_for_where_a_gradient_can_not_run(project):
     assert made.returncode == 3
     assert "must return 2 gradients" in made.stderr
     assert made.stderr.endswith("\n  Mend that, then run it: gradcheck run FILE.\n")
+    assert "# a guess: put" in (project / "specs/too_few.yaml").read_text()
 
 
 def test_annotations_and_defaults_give_shapes_and_dtypes(drafted):
@@ -431,6 +432,9 @@ def test_from_an_empty_folder_to_a_verdict(project):
         (("nowhere:f",), "no module named 'nowhere'"),
         (("--op-type", "MatMull"), "Did you mean"),
         (("functions_of_init:huber", "-o", "nowhere/a.yaml"), "there is no folder nowhere; make it first"),
+        # Before anything is drafted, which takes a while.
+        (("nowhere:f", "-o", "nowhere/a.yaml"), "there is no folder nowhere; make it first"),
+        (("nowhere:f", "-o", "functions_of_init.py"), "functions_of_init.py: exists already"),
     ],
 )
 def test_bad_usage(project, arguments, told):

@@ -153,6 +153,16 @@ def numpy_by_function(x):
     return call(x)
 
 
+def doubled_at_times(x):
+    """The gradient is right in four calls of five."""
+
+    @tf.custom_gradient
+    def call(x):
+        return tf.sin(x), lambda u: u * tf.cos(x) * (1 + tf.cast(tf.random.uniform([]) < 0.2, x.dtype))
+
+    return call(x)
+
+
 def estimated():
     """A gradient that is estimated on purpose, in a spec that says how far it varies."""
     made = tf.random.Generator.from_seed(3)
@@ -195,6 +205,7 @@ def _others():
     for forward in (numpy_in_gradient, numpy_by_function):
         for mode in ("graph", "eager"):
             yield Row(f"{forward.__name__}_{mode}", forward, None, X, "wrong", keys={"modes": [mode]})
+    yield Row("doubled_at_times", doubled_at_times, None, X, "wrong")
     keys = {"build": {}, "nondeterminism": {"atol": 1e-7}, "tolerance": {"atol": 1e-7, "rtol": 1e-6}}
     yield Row("estimated", estimated, None, X, "right", keys=keys)
     yield Row("shape_only", shape_only, None, X, "right", keys={"build": {}})

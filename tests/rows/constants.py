@@ -60,6 +60,13 @@ def _by_labels(upstream: Any, x: Any, labels: Any) -> Any:
 PLACES = stated([[0, 1], [2, 0], [4, 1]], "int32")
 SET_PLACES = own(_at_places, lambda u, t, p: (tf.tensor_scatter_nd_update(tf.zeros_like(t), p, u), None))
 INVERSE = own(tf.gather, lambda u, _, p: (tf.gather(u, tf.argsort(p)), None))
+BACK, TWICE = stated([1, 2, 0], "int32"), {"shape": [2, 3]}
+
+
+def _gather(x: Any, p: Any, *_: Any) -> Any:
+    return tf.gather(x, p, batch_dims=len(p.shape) - 1)
+
+
 ASSIGN = own(tf.gather, _scatter(tf.tensor_scatter_nd_update))
 
 Case = tuple[Callable[..., Any], dict[str, Any]]  # the op, and its inputs
@@ -102,6 +109,10 @@ WRONG: dict[str, Case] = {
         own(lambda x, f: tf.where(f, tf.sin(x), tf.exp(x)), lambda u, x, _: (u * tf.cos(x), None)),
         {"x": DRAWN, "flag": stated(value=True, dtype="bool")},
     ),
+    "permutation": (
+        own(_gather, lambda u, *_: (tf.gather(u, [1, 2, 0]), None, None)),
+        {"x": DRAWN, "p": stated([2, 0, 1], "int32"), "back": BACK},
+    ),
     "lengths": (
         slipping(_sum_of_steps, lambda x, _: tf.reduce_sum(tf.sin(x), axis=1)),
         {"x": {"shape": [2, 3]}, "lengths": LENGTHS},
@@ -110,6 +121,22 @@ WRONG: dict[str, Case] = {
 RIGHT: dict[str, Case] = {
     "ids": (own(tf.gather, _scatter(tf.tensor_scatter_nd_add)), {"x": TABLE, "ids": IDS}),
     "permutation": (INVERSE, {"x": DRAWN, "p": stated([2, 0, 1], "int32")}),
+    "inverse": (
+        own(_gather, lambda u, _, p, back: (tf.gather(u, back), None, None)),
+        {"x": DRAWN, "p": stated([2, 0, 1], "int32"), "back": BACK},
+    ),
+    "permutations": (
+        own(_gather, lambda u, _, p: (_gather(u, tf.argsort(p)), None)),
+        {"x": TWICE, "p": stated([[2, 0, 1], [0, 2, 1]], "int32")},
+    ),
+    "inverses": (
+        own(_gather, lambda u, _, p, back: (_gather(u, back), None, None)),
+        {
+            "x": TWICE,
+            "p": stated([[2, 0, 1], [0, 2, 1]], "int32"),
+            "back": stated([[1, 2, 0], [0, 2, 1]], "int32"),
+        },
+    ),
     "places": (SET_PLACES, {"x": TABLE, "places": PLACES}),
     "lengths": (slipping(_sum_of_steps, _sum_of_steps), {"x": {"shape": [2, 3]}, "lengths": LENGTHS}),
     "mask": (slipping(_masked_mean, _masked_mean), {"x": DRAWN, "mask": stated([True, False, True], "bool")}),
@@ -157,4 +184,14 @@ def rows() -> Iterator[Row]:
         yield Row(f"{name}-right", function, None, inputs, "right")
 
 
-ROWS = marked(rows(), "ids", "ids-kept", "segments", "mask", "lengths", "permutation-right", "places-right")
+ROWS = marked(
+    rows(),
+    "ids",
+    "ids-kept",
+    "segments",
+    "mask",
+    "lengths",
+    "permutation-right",
+    "inverses-right",
+    "places-right",
+)

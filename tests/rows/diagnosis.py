@@ -79,6 +79,13 @@ def _pad(values, before, after):
     return tf.pad(values, [[before, after]])
 
 
+@tf.custom_gradient
+def _of_another_form_too(x, scale):
+    """Return a product; the gradient for x lacks a factor, and that for a scale is a number."""
+    y = tf.sin(x) * scale
+    return y, lambda u: (u * x * scale * tf.cos(x), tf.constant(0.0, x.dtype))
+
+
 FIRST = (
     mistake(
         "matmul_operand_not_transposed",
@@ -265,10 +272,10 @@ SECOND = (
     ),
     mistake(
         "right_on_the_simplex_only",
-        {"p": {"shape": [2, 4], "uniform": {"low": 0.1, "high": 1.0}}},
+        {"p": {"shape": [2, 4], "probabilities": True}},  # their elements move alone all the same
         lambda p: -tf.reduce_sum(p * tf.math.log(p), 1),
         lambda op, u: -u[:, None] * tf.math.log(op.inputs[0]),
-        "sums along axis 1: if p holds probabilities",
+        "sums along axis 1: if p holds probabilities, check the function of tf.nn.softmax",
     ),
     mistake(
         "scaled_on_purpose",
@@ -469,12 +476,20 @@ SECOND = (
         "order",
     ),
     mistake(
+        "another_argument_of_another_form",
+        {"x": [4], "scale": {"shape": [4], "differentiate": False}},
+        lambda x, scale: tf.exp(_of_another_form_too(x * x, scale)),
+        None,
+        "differences give",
+    ),
+    mistake(
         "norm_factor_lost", {"x": [4]}, lambda x: tf.reduce_sum(x * x), lambda op, u: op.inputs[0] * u, "1/2"
     ),
 )
 
 ROWS = marked(
     (*FIRST, *SECOND),
+    "another_argument_of_another_form",
     "centering_of_positive_numbers_lost",
     "clip_mask_forgotten",
     "conj_missing_of_a_real_input",

@@ -151,11 +151,11 @@ def _report_difference(message: str) -> CheckResult:
 
 UNTESTED = (
     "analytic and numeric derivative are zero everywhere, at every sample: nothing was tested; choose inputs "
-    "where the op has a slope, or say 'expect: zero'."
+    "where the op has a slope, or say 'expect: zero' of the pair."
 )
 UNMOVED = (
     "the output doesn't move at all, at any sample, and the gradient is too small to be told from zero: "
-    "nothing was tested; choose inputs where the op has a slope, or say 'expect: zero'."
+    "nothing was tested; choose inputs where the op has a slope, or say 'expect: zero' of the pair."
 )
 
 NO_PATH = "no path, and no slope"
@@ -166,7 +166,7 @@ NOTHING_CONNECTED = (
 UNTESTED_NONE = (
     "the gradient is None and the derivative zero at every sample, though the forward leads from this input "
     "to this output: whether None is right elsewhere was not tested; choose inputs where the op has a slope, "
-    "or say 'expect: disconnected'."
+    "or say 'expect: disconnected' of the pair."
 )
 
 

@@ -213,6 +213,11 @@ class OpFacts(ABC):
         return ()
 
     @property
+    def draws_anew(self) -> bool:
+        """Whether the graph of the gradient draws what the forward hasn't drawn."""
+        return False
+
+    @property
     def own_draws(self) -> Sequence[str]:
         """Types of the gradient's ops that draw from a `tf.random.Generator`, which the forward's aren't."""
         return ()

@@ -52,8 +52,8 @@ def allow_rounding(pair: Pair, sample: PairSample) -> PairSample:
     is_open = wrong | ((sample.verdict == Verdict.INCONCLUSIVE) & np.isin(sample.reason, _COARSE))
     is_open &= np.isfinite(sample.uncertainty) & np.isfinite(sample.analytic)
     is_open |= _left_at_zero(pair, sample) > 0
-    if not is_open.any() or not sample.is_connected:
-        return sample
+    if not is_open.any() or not sample.is_connected or pair.operations.formula.facts.draws_anew:
+        return sample  # what other draws move isn't rounding
     rows = np.flatnonzero(is_open.any(axis=1))
     batch = _share_upstreams(sample, rows) // CHEAP
     for number in range(int(batch.max()) + 1):

@@ -276,8 +276,7 @@ def _hint_on_simplex(pair: Pair) -> str:
         if size >= _FEW and is_level:
             return (
                 f"the gradient is right along each move of {name} that keeps its sums along axis {axis}: if "
-                f"{name} holds probabilities, give it 'probabilities: true', or check the function of "
-                "tf.nn.softmax"
+                f"{name} holds probabilities, check the function of tf.nn.softmax"
             )
     return ""
 

@@ -182,7 +182,7 @@ def draft(target: str, may_try: MayTry = lambda _text: True) -> Drafted:
             return drafted
         # Written into the draft, unless the gradient is wrong: there it would stand when that is mended.
         lines = [line for text in drafted.explain() for line in textwrap.wrap(text, _WIDTH)]
-        return replace(drafted, draft=drafted.draft.with_note(*lines))
+        return replace(drafted, draft=replace(drafted.draft, runs=drafted.runs).with_note(*lines))
 
 
 def _run_first_right(described: list[Draft], tryer: Tryer) -> Drafted:

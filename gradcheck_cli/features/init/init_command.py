@@ -70,13 +70,15 @@ def command(ctx: click.Context, *, options: InitOptions) -> None:
     gradient function, NAME_grad, the spec of NAME is written.
     """
     package = options.missing
-    if sum([bool(options.targets), options.op_type is not None, package is not None]) != 1:
+    if sum(map(bool, (options.targets, options.op_type, package))) != 1:
         raise click.UsageError("name either MODULE:FUNCTION, --op-type TYPE or --missing PACKAGE.", ctx)
     targets = tuple(map(function_named, options.targets)) or (options.op_type or "",)
-    if package is not None:
+    if package:
         targets = _find_uncovered(package)
-    if options.output not in {None, STANDARD_OUTPUT} and len(targets) > 1:
-        raise click.UsageError(f"-o names one file, and there are {len(targets)} specs to write.", ctx)
+    if options.output and options.output != STANDARD_OUTPUT:
+        if len(targets) > 1:
+            raise click.UsageError(f"-o names one file, and there are {len(targets)} specs to write.", ctx)
+        _check(Path(options.output), options)  # before the draft, which takes a while
     failures = 0
     with closing(DraftingProcess()) as process:
         for index, target in enumerate(targets):
@@ -85,7 +87,7 @@ def command(ctx: click.Context, *, options: InitOptions) -> None:
                 _write_one(drafted, options, is_next=index > 0)
                 failures += not drafted.runs
             except GradcheckError as error:
-                if package is None:
+                if not package:
                     raise
                 failures += 1  # a target that can't be drafted doesn't stop the others
                 is_invented = isinstance(error, CaseFailedError) and error.kind == "op_type"
@@ -126,7 +128,11 @@ def _write_one(drafted: Drafted, options: InitOptions, *, is_next: bool) -> None
         click.echo(("---\n" if is_next else "") + drafted.draft.text(), nl=False)
     else:
         file = _file_for(drafted) if options.output is None else Path(options.output)
-        _write(file, _modeline(file) + drafted.draft.text(), force=options.force)
+        _check(file, options)
+        try:
+            write_text(file, _modeline(file) + drafted.draft.text())
+        except OSError as error:
+            raise UsageError(f"{file}: can't be written: {error.strerror}") from error
         click.echo(f"wrote {file}", err=True)
         if drafted.runs:
             click.echo(f"check it: gradcheck run {shlex.quote(str(file))}", err=True)
@@ -168,15 +174,11 @@ def _file_for(drafted: Drafted) -> Path:
     return folder / f"{drafted.draft.op}.yaml"
 
 
-def _write(file: Path, text: str, *, force: bool) -> None:
-    if file.exists() and not force:
+def _check(file: Path, options: InitOptions) -> None:
+    if file.exists() and not options.force:
         raise UsageError(f"{file}: exists already; name another file with -o, or write over it with --force")
     if not file.parent.is_dir():
         raise UsageError(f"{file}: there is no folder {file.parent}; make it first")
-    try:
-        write_text(file, text)
-    except OSError as error:
-        raise UsageError(f"{file}: can't be written: {error.strerror}") from error
 
 
 class DraftingProcess(ExpendableProcess):

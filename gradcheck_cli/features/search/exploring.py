@@ -316,8 +316,6 @@ class Exploration:
         is changed by itself.
         """
         case, point = self.opener.case, dict(enumerate(self.base))
-        if self.of is not None or case.code.given is not None:
-            return
         arguments = {
             index: value[None] for index, value in point.items() if not case.tensors[index].is_variable
         }
@@ -349,19 +347,25 @@ class Exploration:
         TensorFlow's own gradients do isn't asked about: that of an assignment is right for such ones alone.
         """
         case, point = self.opener.case, dict(enumerate(self.base))
-        own = [pair for pair in self.findings.pairs if pair.order == self.order and pair.label in self.labels]
-        is_asked = self.of is None and case.code.given is None
         for index, tensor in enumerate(case.tensors):
-            value = rearrange(case, tensor) if is_asked and self.wrong is None else None
-            if value is None or all(map(self.is_of_tensorflow, own)):
+            value = rearrange(case, tensor) if self.wrong is None else None
+            if value is None or all(
+                self.is_of_tensorflow(pair) for pair in self.findings.pairs if pair.label in self.labels
+            ):
                 continue
             self.spent = 0
-            if self.judge(Candidate({**point, index: value})):
-                self.wrong = self.wrong and replace(
-                    self.wrong,
-                    question=f"If {tensor.name} can be so, that is a fault. If not, say so: "
-                    f"`{tensor.name}: {{move: false, reason: ...}}`.",
-                )
+            before = point[index]
+            inverses = {  # of a permutation, which stay so
+                at: np.argsort(value)
+                for at, other in point.items()
+                if np.array_equal(np.argsort(before), other) > np.array_equal(before, other)
+            }
+            self.judge(Candidate({**point, **inverses, index: value}))
+            self.wrong = self.wrong and replace(
+                self.wrong,
+                question=f"If {tensor.name} can be so, that is a fault. If not, say so: "
+                f"`{tensor.name}: {{move: false, reason: ...}}`.",
+            )
 
     def _look_with(
         self, constants: Point, points: dict[int, Array], count: int, draws: Draws
@@ -429,19 +433,20 @@ class Exploration:
 
     def judge(self, candidate: Candidate) -> bool:
         """Judge a point; return whether a pair is unexpectedly wrong there, and count its sides as tested."""
-        # A sum of upstreams shows what single elements hide: a gradient that takes their maximum at a tie.
-        point, taken = candidate.point, candidate.taken
-        is_asked = not candidate.is_spoilt and not self.is_narrow
         room = max(_TIMES * self.evaluated, in_time(_QUICK, self.pace, _LONG)) - self.spent
         if room <= 0:
             return False
         with clock.count_work(room) as work:
-            at_point = self._judge_at(point, frozenset({"linearity"} if is_asked else ()))
+            # A sum of upstreams shows what single elements hide, as where their maximum is taken at a tie.
+            at_point = self._judge_at(
+                candidate.point,
+                frozenset(() if candidate.is_spoilt or self.is_narrow else {"linearity"}),
+            )
         self.spent += work.points
         if at_point is None:
             return False
         is_wrong = bool(at_point.pairs or failed_checks(at_point.findings, self.findings))
-        if is_wrong and not self._is_excused(taken, at_point):
+        if is_wrong and not self._is_excused(candidate.taken, at_point):
             self.wrong = self._move(at_point)
             # What was moved may lie on an edge of where the gradient is wrong.
             if self.mixed.free.size and not any(map(self._is_wrong_beside, (at_point, self.wrong))):
@@ -454,7 +459,7 @@ class Exploration:
                 self.wrong = replace(self.wrong, note=note, is_alone=True) if is_fault else None
         statuses = {pair.status for pair in at_point.findings.pairs}
         if self.wrong or (not at_point.pairs and Status.PASSED in statuses and statuses <= RIGHT):
-            self.field.seen |= taken
+            self.field.seen |= candidate.taken
         return self.wrong is not None
 
     def _judge_at(self, point: Point, checks: frozenset[str] = frozenset()) -> WrongPoint | None:

@@ -116,8 +116,11 @@ def _look_around(exploration: Exploration, judged: OpenCase) -> None:
 
 def _ask(exploration: Exploration, spent: float) -> None:
     """Look at values, settings and sizes of which the spec doesn't say that they are ever others."""
-    exploration.ask_about_weights()
-    exploration.ask_about_constants()
+    if exploration.of is not None:
+        return
+    if exploration.opener.case.code.given is None:
+        exploration.ask_about_weights()
+        exploration.ask_about_constants()
     if spent < _LARGE:
         _ask_about_others(exploration)
 
@@ -182,7 +185,7 @@ def _ask_about_others(whole: Exploration) -> None:
     doesn't use can't be forgotten: it chooses a gradient.
     """
     own = [pair for pair in whole.findings.pairs if pair.order == 1]
-    if whole.of or whole.first.facts.random_types or all(map(whole.is_of_tensorflow, own)):
+    if whole.first.facts.random_types or all(map(whole.is_of_tensorflow, own)):
         return
     opener, case = whole.opener, whole.opener.case
     differenced = Opening(0, of="forward" if case.reference is None else "reference")

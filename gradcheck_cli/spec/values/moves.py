@@ -101,7 +101,7 @@ def keep_structure(tensor: InputSpec) -> InputSpec:
     is_plain = (
         not value.size
         or np.ptp(value) == 0
-        or (is_square and np.array_equal(value, value.flat[0] * (value * 0 + np.eye(value.shape[-1]))))
+        or (is_square and np.all(value == value.flat[0] * np.eye(value.shape[-1])))
     )
     constraint = {"constraint": _keep(value) if is_plain else lambda _: value, **tensor.source.arguments}
     return replace(tensor, source=replace(tensor.source, arguments=constraint))
@@ -198,7 +198,7 @@ def _weight_value(tensor: InputSpec) -> Array | None:
 def rearrange(case: Case, tensor: InputSpec) -> Array | None:
     """Return another value that stated booleans or numbers may have that aren't differentiated; or `None`.
 
-    Whole numbers are often indices, so that no value is new in its column. A permutation stays one, rows that
+    Whole numbers are often indices, so that no value is new in its column. Permutations stay so, rows that
     all differ do so, and what ascends does, with its ends. A number alone is one less, or one more. Floating
     zeros are no labels.
     """
@@ -221,7 +221,7 @@ def _rearranged(value: Any, generator: np.random.Generator) -> Array:  # noqa: A
     places = np.asarray(generator.integers(size, size=value.shape))
     drawn: Array = np.take_along_axis(value, places, 0)
     if kind == "b":
-        return np.asarray(generator.permutation(np.resize([True, False], value.size)).reshape(value.shape))
+        return generator.permuted(np.resize([True, False], value.shape))
     if np.ptp(value) == 0:  # such as lengths, or a mask of ones
         return np.asarray(value - np.asarray(places % 2 * (value > (kind != "f")), value.dtype))
     if any(words.endswith(SYMMETRIC) for words, _ in _structures(value)[:1]):
@@ -229,10 +229,10 @@ def _rearranged(value: Any, generator: np.random.Generator) -> Array:  # noqa: A
     if value.ndim == 1 and (np.diff(value) >= 0).all():
         drawn[[0, -1]] = value[[0, -1]]
         drawn.sort()
-    is_set = len(np.unique(value, axis=0)) == size
-    is_permutation = is_set and np.array_equal(np.sort(value), np.arange(size))
-    is_spoilt = is_set and value.ndim > 1 and len(np.unique(drawn, axis=0)) < size
-    return np.asarray(generator.permutation(value) if kind == "f" or is_permutation or is_spoilt else drawn)
+    if np.all(np.sort(value) == np.arange(value.shape[-1])):
+        drawn = generator.permuted(value, axis=-1)
+    is_spoilt = value.ndim > 1 and len(np.unique(drawn, axis=0)) < size == len(np.unique(value, axis=0))
+    return np.asarray(generator.permutation(value) if kind == "f" or is_spoilt else drawn)
 
 
 def other_setting(value: float) -> float:

@@ -234,7 +234,12 @@ class GraphFacts(CaseFacts):
         return self.traced.vjp_trace.dtype_faults
 
     @property
-    def own_draws(self) -> tuple[str, ...]:
+    def draws_anew(self) -> bool:
+        """Whether a call of the gradient draws."""
+        return self.traced.vjp_trace.draws_anew
+
+    @property
+    def own_draws(self) -> Sequence[str]:
         """Types of the gradient's ops that draw from a `tf.random.Generator`."""
         return self.traced.vjp_trace.own_draws
 

@@ -21,7 +21,7 @@ from gradcheck_cli.checking.ops.operation import GradientFormError, Opening
 from gradcheck_cli.errors import CaseFailedError
 from gradcheck_cli.tensorflow_backend import dtypes, frames, graph_path
 from gradcheck_cli.tensorflow_backend.binding.binder import Bound, Override, note_form_faults
-from gradcheck_cli.tensorflow_backend.op_types import BODIES, IMPLICIT_SAMPLERS
+from gradcheck_cli.tensorflow_backend.op_types import BODIES, IMPLICIT_SAMPLERS, is_random
 from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs, private_state
 from gradcheck_cli.tensorflow_backend.private.private_gradients import GradientSite, Visit
 from gradcheck_cli.tensorflow_backend.private.private_graphs import CALLS, feeds_of, subgraph_function
@@ -124,14 +124,11 @@ def trace_forward(
         inputs = subject.moving_tensors(function, graph_inputs)
     held = frozen.find_held(function, inputs, backprop_starts, body_holds, has_inside=has_draws or has_stops)
     on_path = graph_path.ops_between(inputs, graph_outputs)
-    random_types = [
-        *graph_path.stateful_types(graph_outputs, held.draws),
-        *sorted(graph_path.types_of(on_path) & IMPLICIT_SAMPLERS),
-    ]
+    samplers = graph_path.types_of(on_path) & IMPLICIT_SAMPLERS
     return ForwardTrace(
         function=function,
         dtypes=tuple(output.dtype for output in graph_outputs),
-        random_types=tuple(dict.fromkeys(random_types)),
+        random_types=tuple(sorted({*graph_path.stateful_types(graph_outputs, held.draws), *samplers})),
         low_precision=tuple(graph_path.dtypes_of(on_path)),
         quantisers=tuple(graph_path.quantisers(on_path)),
         inputs=tuple(graph_inputs),
@@ -369,8 +366,8 @@ class VjpTrace:
     # both; `None` where there are none
     joint: Pullback | None
     dtype_faults: dict[int, str]
-    random_types: tuple[str, ...]
-    own_draws: tuple[str, ...]  # types of the gradient's ops that draw from a tf.random.Generator
+    draws_anew: bool  # whether a call draws what the forward hasn't drawn
+    own_draws: list[str]  # types of the gradient's ops that draw from a tf.random.Generator
     held: frozen.Held  # the forward's draws; stop_gradients needn't be held where the inputs don't move
     gradients_seen: dict[str, int]
     sites: frozenset[tuple[GradientSite, int, int]]
@@ -566,8 +563,8 @@ class _BackwardPasses:
             pullbacks=pullbacks,
             joint=extract(self.joint_sources, joint) if joint else None,
             dtype_faults=self._form_faults(by_input),
-            random_types=tuple(graph_path.stateful_types(everything, graph.draws)),
-            own_draws=tuple(graph_path.generator_draws(everything, graph.forward_ops)),
+            draws_anew=any(map(is_random, graph_path.stateful_types(everything, graph.draws))),
+            own_draws=graph_path.generator_draws(everything, graph.forward_ops),
             held=graph.find_held(),
             gradients_seen=dict(self.seen),
             sites=frozenset(sites),
