@@ -216,6 +216,11 @@ def test_what_cannot_be_decided_fails_too_and_names_the_way_to_say_more():
             r"If that is meant:\s+checks=\{'custom_gradient': False\}\.",
         ),
         (lambda: assert_gradients(tf.multiply, (X, X)), TypeError, "Arguments are passed one by one"),
+        (
+            lambda: assert_gradients(lambda x: x.shape[0] * x, [X]),
+            AssertionError,
+            r"Pass its parts one by one",
+        ),
         (lambda: assert_gradients(softplus, X, modes="grph"), ValueError, "Did you mean 'graph'"),
         (lambda: assert_gradients(softplus, X, budget=0), ValueError, "budget: must be seconds, more than 0"),
         (lambda: assert_gradients(softplus, X, rtol=-1), ValueError, "of 0 or more, but got -1"),

@@ -47,6 +47,9 @@ _NUMBERS_ARE_INPUTS = (
     "A Python number passed by position is differentiated, so the function gets a tensor. Pass it by keyword "
     "if it is a setting."
 )
+_A_LIST = (
+    "The function gets a list as a list. Pass its parts one by one: assert_gradients(f, x), not (f, [x])."
+)
 _LIST_OF_NUMBERS = "A list is as many arguments as it has numbers. Pass np.array([...]) if it is one tensor."
 _NUMBERS = itertools.count(1)
 _MOST_KEPT = 2**22  # elements of a Jacobian that a report keeps: 32 MiB, and as much for the other one
@@ -223,7 +226,9 @@ def check_function(  # noqa: PLR0913 (the options of one call)
         raise TypeError(given_call.describe_no_input(fn, args, kwargs))
     if any(isinstance(arg, float | complex) for arg in args):
         return _advise(report, _NUMBERS_ARE_INPUTS)
-    return _advise(report, _LIST_OF_NUMBERS) if any(map(_is_list_of_numbers, args)) else report
+    if any(map(_is_list_of_numbers, args)):
+        return _advise(report, _LIST_OF_NUMBERS)
+    return _advise(report, _A_LIST) if any(isinstance(arg, list | tuple) for arg in args) else report
 
 
 # How a message names a key of a spec, and an option of the command line, that is an option here.
