@@ -339,7 +339,7 @@ class CaseOpener:
         taken, code = Binder(self.case).settings(), self.case.code
         stated = {"attrs": code.attrs, "build": {} if self.state.variables else code.build or {}}
         return [
-            (key, name, other_setting(value))
+            (key, name, other_setting(name, value))
             for key, settings in stated.items()
             for name, value in settings.items()
             if name in taken and isinstance(value, int | float)

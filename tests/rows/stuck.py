@@ -519,6 +519,7 @@ def _settings() -> Iterator[Row]:
     # A whole number and a flag.
     chosen: dict[str, tuple[Forward, dict[str, Any]]] = {
         "axis": (lambda x, axis: _summed(x, axis, 0), {"axis": 0}),
+        "second-axis": (lambda x, axis: _summed(x, axis, 1), {"axis": 1}),
         "power": (_raised, {"power": 2}),
         "flag": (lambda x, exclusive: _summed(x, 0, 0, exclusive=exclusive), {"exclusive": False}),
         "both-used": (

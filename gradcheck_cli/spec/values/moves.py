@@ -235,10 +235,10 @@ def _rearranged(value: Any, generator: np.random.Generator) -> Array:  # noqa: A
     return np.asarray(generator.permutation(value) if kind == "f" or is_spoilt else drawn)
 
 
-def other_setting(value: float) -> float:
+def other_setting(name: str, value: float) -> float:
     """Return another value of a flag or a number: what must be positive stays so, and a share stays one."""
-    if isinstance(value, bool):
-        return not value
+    if isinstance(value, bool) or name in ("axis", "dim"):  # every tensor has the first one
+        return type(value)(not value)
     if isinstance(value, int):
         return value - 1 if value > 1 else value + 1
     return value * _OF_SETTING or 1 - _OF_SETTING
