@@ -139,6 +139,12 @@ def test_what_several_pairs_have_to_say_is_said_once(passed):
     assert text.count("state a smaller tolerance") == 1
     assert "    the bound 6.7e+00 lets any slope through (see above)\n" in text
     assert text.count("ops.py:3 jumps; move it") == 2
+    blamed = [
+        altered(pair, diagnosis=(f"blame: op 'add_{op}'",))
+        for pair, op in zip(pairs * 2, (1, 2, 2, 1), strict=True)
+    ]
+    text = layout.plain(case_lines(altered(passed, pairs=blamed), width=100))
+    assert re.findall(r"blame: (.*)", text) == ["op 'add_1'", "op 'add_2'", "see above", "see above"]
 
 
 def test_what_a_check_says_of_a_pair_fails_once(passed):

@@ -49,6 +49,7 @@ def pair_lines(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
     labels = [layout.clean(pair.label) for pair in case.pairs]
     verdicts = [verdict_text(pair.status, code_for(pair)) for pair in case.pairs]
     messages = _shorten_repeated([pair.message for pair in case.pairs])
+    blames: set[str] = set()
     beside_label = INDENT + NUMBERS_WIDTH + max(MIN_VERDICT, *(2 + verdict.cell_len for verdict in verdicts))
     fitting = [cells for cells in map(layout.cells, labels) if cells <= width - beside_label]
     widest = max([len("pair"), *fitting])
@@ -74,7 +75,11 @@ def pair_lines(case: CaseResult, width: int, *, verbose: bool) -> list[Text]:
         lines += [Text(" " * INDENT + label)] if is_wide else []
         beginning = " " * INDENT + layout.pad("" if is_wide else label, column)
         row = Text(f"{beginning}{_columns(number_cells(pair))}  ") + verdict
-        lines += [*_with_note(row, note, width), *_details(pair, message, width, verbose=verbose)]
+        told = pair.cause.diagnosis
+        diagnoses = ["blame: see above" if diagnosis in blames else diagnosis for diagnosis in told]
+        blames |= {diagnosis for diagnosis in told if diagnosis.startswith("blame: ")}
+        details = _details(pair, diagnoses, message, width, verbose=verbose)
+        lines += [*_with_note(row, note, width), *details]
     if is_said_once:
         weakest = max(filter(_power, case.pairs), key=lambda pair: pair.judged_by.miss_probability or 0.0)
         text = f"{_power(weakest, 'at most ')} ({weakest.label}); -v says each"
@@ -159,7 +164,9 @@ def _power(pair: PairResult, at_most: str = "") -> str:
     return f"miss probability {at_most}{pair.judged_by.miss_probability:.1e} for {size} in one element"
 
 
-def _details(pair: PairResult, message: str, width: int, *, verbose: bool) -> list[Text]:
+def _details(
+    pair: PairResult, diagnoses: Sequence[str], message: str, width: int, *, verbose: bool
+) -> list[Text]:
     lines = []
     if verbose and pair.status is not Status.SKIPPED:
         parts = [
@@ -185,7 +192,7 @@ def _details(pair: PairResult, message: str, width: int, *, verbose: bool) -> li
         if pair.relative_error is not None and pair.relative_error < _MAX_RELATIVE:
             parts.append(f"off by {100 * pair.relative_error:.3g} %")
         lines += [Text(line) for line in layout.pack(parts, separator="   ", width=width, indent=11)]
-    for diagnosis in pair.cause.diagnosis:
+    for diagnosis in diagnoses:
         if diagnosis.startswith(REPEAT):  # a shell takes a broken line for two commands
             lines.append(Text(f"    {layout.clean(diagnosis)}"))
         else:
