@@ -541,7 +541,28 @@ def _settings() -> Iterator[Row]:
         stated_ones = {"a": 1.0, "b": 0.0}
         yield Row(f"setting-{name}", op, None, {"x": X}, truth, keys={"attrs": stated_ones})
         yield Row(f"setting-{name}-of-layer", made, None, {"x": X}, truth, keys={"build": stated_ones})
-    # What a reference doesn't take is no part of what is right.
+    # What a gradient apart, or a reference, doesn't take is no part of what is right.
+    for truth, pull in (
+        ("right", lambda op, u: u * op.get_attr("a") * tf.cos(op.inputs[0])),
+        ("not green", lambda op, u: u * tf.cos(op.inputs[0])),
+    ):
+        name, op = f"setting-of-op-{truth.replace(' ', '-')}", lambda x, a: a * tf.sin(x)
+        yield Row(name, op, pull, {"x": X}, truth, keys={"attrs": {"a": 1.0}})
+    in_numpy = {
+        "attrs": {"a": 1.0},
+        "binding": "py_func",
+        "gradient": {"numpy": "of_a_row:pull"},
+        "outputs": {"y": {"dtype": "float64"}},
+    }
+    yield Row(
+        "setting-in-numpy",
+        lambda x, a: a * np.sin(x),
+        None,
+        {"x": X},
+        "right",
+        keys=in_numpy,
+        functions={"pull": lambda u, x: u * np.cos(x)},
+    )
     clipped = own(tf.round, lambda u, x: tf.where(tf.abs(x) <= 1, u, 0 * u))
     references: dict[str, Forward] = {
         "right": lambda x: tf.clip_by_value(x, -1, 1),

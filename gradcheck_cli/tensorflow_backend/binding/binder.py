@@ -134,11 +134,17 @@ class Binder:
         return self._symmetrise_inputs(self._function())
 
     def settings(self) -> set[str]:
-        """Return the names in `attrs` and `build`; of a case with a reference, those that it takes, too."""
+        """Return the names in `attrs` and `build` that all functions get.
+
+        A gradient apart reads `attrs` from its op, and one in NumPy none. A reference gets what it takes.
+        """
         code, reference = self.case.code, self.case.reference
+        names = {*code.attrs, *(code.build or {})}
+        if code.gradient is not None:
+            names = set() if code.gradient.numpy else {*code.attrs}
         if reference is not None:
-            return set(code_of_reference(self._load(reference.function, "reference"), self.case).attrs)
-        return {*code.attrs, *(code.build or {})}
+            names &= {*code_of_reference(self._load(reference.function, "reference"), self.case).attrs}
+        return names
 
     def reference(self) -> Bound:
         """Bind the reference, which is differenced; a NumPy function is called through py_func.
