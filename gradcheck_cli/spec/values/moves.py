@@ -241,7 +241,7 @@ def other_setting(name: str, value: float) -> float:
         return type(value)(not value)
     if isinstance(value, int):
         return value - 1 if value > 1 else value + 1
-    return float(f"{value * _OF_SETTING:.9g}") or 1 - _OF_SETTING
+    return float(f"{value * _OF_SETTING:.9g}") or 0.3
 
 
 def move(case: Case, tensor: InputSpec, value: Array, sample: int, direction: int = 1) -> Array:
