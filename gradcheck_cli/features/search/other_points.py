@@ -41,6 +41,7 @@ _SHARE, _LITTLE, _PYTHON = 0.4, 1.0, 2.5
 # and of a large one, which takes so many seconds, as much as a sample point.
 _OFF, _OFF_OF_OPEN, _OFF_OF_LARGE, _LARGE = 3, 6, 1, 5.0
 _ONE_ROW = "If it can be 1, that is a fault. If not, let the forward refuse it."
+_DRAWS = 4  # with another setting, as a spec would have them: what is farther out is another question
 _CLEAR = 0.01  # of a slope: with another setting, an iteration may converge less well
 _OTHER_SETTING = "If {} can be so, that is a fault. If not, {}: it is a constant of the code then."
 _GRAPHS = frozenset({"graph", "dynamic"})  # modes with branches; XLA would compile each part of its own
@@ -196,8 +197,11 @@ def _ask_about_others(whole: Exploration) -> None:
             if whole.wrong or all(map(np.array_equal, *values)):
                 continue
             part = Exploration(other, whole.findings, other.open(Opening(0)), evaluated=whole.evaluated)
-            if not part.judge(Candidate({index: part.base[index] for index in part.mixed.moving})):
-                part.explore([part.make_points(_FIRST, 1)], _OFF)
+            moving = {index: part.base[index] for index in part.mixed.moving}
+            for sample in range(_DRAWS):
+                drawn = {index: stack[0] for index, stack in other.drawn(sample).items()}
+                if part.judge(Candidate(moving | drawn)):
+                    break
             pairs = part.wrong.pairs.values() if part.wrong else ()
             # That a function takes one row isn't stated: a gradient of another form there is no finding.
             is_told = question != _ONE_ROW or any(pair.mismatch in ("value", "nonfinite") for pair in pairs)
