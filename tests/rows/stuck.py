@@ -465,8 +465,8 @@ def _held_by_another() -> Iterator[Row]:
 
 def _limit(x: Any, smoothing: Any) -> Any:
     y = x
-    for _ in range(12):  # with another smoothing it converges less well
-        y = x + (1 - smoothing) * tf.sin(y) / 2
+    for _ in range(12):  # with less smoothing it converges less well
+        y = x + (1 - smoothing) * tf.sin(y)
     return tf.stop_gradient(y)
 
 
@@ -508,8 +508,8 @@ SETTINGS: dict[str, tuple[str, Forward, Forward]] = {
     "refused": ("right", lambda x, a, _: _only_one(a) * tf.sin(x), lambda u, x, *_: u * tf.cos(x)),
     "converges": (
         "right",
-        lambda x, a, _: _limit(x, a * 0.9),
-        lambda u, x, a, _: u / (1 - (1 - a * 0.9) * tf.cos(_limit(x, a * 0.9)) / 2),
+        lambda x, a, _: _limit(x, a * 0.8),
+        lambda u, x, a, _: u / (1 - (1 - a * 0.8) * tf.cos(_limit(x, a * 0.8))),
     ),
 }
 

@@ -123,7 +123,7 @@ def _ask(exploration: Exploration, spent: float) -> None:
         exploration.ask_about_weights()
         exploration.ask_about_constants()
     if spent < _LARGE:
-        _ask_about_others(exploration)
+        _ask_about_changes(exploration)
 
 
 def search(first: Exploration, samples: Sequence[int], spent: float) -> None:
@@ -179,7 +179,7 @@ def _explain_refusal(opener: CaseOpener, findings: Findings) -> str:
     return ""
 
 
-def _ask_about_others(whole: Exploration) -> None:
+def _ask_about_changes(whole: Exploration) -> None:
     """Judge the case with each setting as another, in a search also with one row; a fault is a question.
 
     A gradient that forgets a factor of 1 or an axis is right with this alone. What the differenced function
@@ -190,7 +190,7 @@ def _ask_about_others(whole: Exploration) -> None:
         return
     opener, case = whole.opener, whole.opener.case
     differenced = Opening(0, of="forward" if case.reference is None else "reference")
-    for changed, like, where, question in _others(opener, is_search=whole.is_search):
+    for changed, like, where, question in _changed_cases(opener, is_search=whole.is_search):
         with suppress(*ERRORS):
             other = opener_of(changed, case.mode, like)
             values = (each.open(differenced).base_values for each in (other, opener))
@@ -204,18 +204,17 @@ def _ask_about_others(whole: Exploration) -> None:
                     break
             pairs = part.wrong.pairs.values() if part.wrong else ()
             # That a function takes one row isn't stated: a gradient of another form there is no finding.
-            is_told = question != _ONE_ROW or any(pair.mismatch in ("value", "nonfinite") for pair in pairs)
+            is_row = question == _ONE_ROW
+            is_told = not is_row or any(pair.mismatch in ("value", "nonfinite") for pair in pairs)
             if is_told and part.wrong and any((pair.relative_error or 1.0) > _CLEAR for pair in pairs):
-                point = part.wrong.point if _has_shapes_of(part, whole) else {}
+                point = {} if is_row else part.wrong.point  # it has other shapes
                 whole.wrong = replace(part.wrong, point=point, where=where, question=question)
 
 
-def _has_shapes_of(part: Exploration, whole: Exploration) -> bool:
-    return [value.shape for value in part.base] == [value.shape for value in whole.base]
-
-
-def _others(opener: CaseOpener, *, is_search: bool) -> Iterator[tuple[Case, CaseOpener | None, str, str]]:
-    """Yield cases beside one, where their layers are from, what is other there, and what is asked of it."""
+def _changed_cases(
+    opener: CaseOpener, *, is_search: bool
+) -> Iterator[tuple[Case, CaseOpener | None, str, str]]:
+    """Yield a case with one change each, whose layers it keeps if any, what is changed, and the question."""
     case = opener.case
     remedy = "leave it out of `{}`" if case.code.given is None else "bind it by functools.partial"
     for key, name, value in opener.settings():
