@@ -240,7 +240,7 @@ def other_setting(name: str, value: float) -> float:
     if isinstance(value, bool) or name in (
         "axis",
         "dim",
-    ):  # the second axis for the first, the first for others
+    ):  # of axes, the second for the first, else the first
         return type(value)(not value)
     if isinstance(value, int):
         return value - 1 if value > 1 else value + 1
