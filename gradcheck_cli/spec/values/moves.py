@@ -237,10 +237,7 @@ def _rearranged(value: Any, generator: np.random.Generator) -> Array:  # noqa: A
 
 def other_setting(name: str, value: float) -> float:
     """Return another value of a flag or a number: what must be positive stays so, and a share stays one."""
-    if isinstance(value, bool) or name in (
-        "axis",
-        "dim",
-    ):  # of axes, the second for the first, else the first
+    if isinstance(value, bool) or name in {"axis", "dim"}:  # the second axis for the first, or the first
         return type(value)(not value)
     if isinstance(value, int):
         return value - 1 if value > 1 else value + 1
