@@ -24,7 +24,7 @@ from gradcheck_cli.numerics.precision import (
     row_scale,
     rule_for,
 )
-from gradcheck_cli.numerics.sampling import Evaluate, Index, Sampler, Sparsity
+from gradcheck_cli.numerics.sampling import Evaluate, Index, Sampler, Sparsity, chunks
 from gradcheck_cli.numerics.shared_limits import DIGITS, OWN_ORDER
 
 _TINY = float(np.finfo(np.float64).tiny)
@@ -142,10 +142,12 @@ def step_to_both_sides(point: Float, step: Float, domain: Room, precision: Preci
 
 def draw_signed(generator: np.random.Generator, size: int) -> Float:
     """Draw magnitudes between a half and one, with random signs; one array, however large."""
-    drawn = generator.random(size)
-    # One draw gives both: the first half of the interval is negative.
-    np.subtract(drawn, 0.5, out=drawn)
-    drawn += np.copysign(0.5, drawn)
+    drawn = np.empty(size)
+    for chunk in chunks(size):
+        # One draw gives both: the first half of the interval is negative.
+        part = generator.random(out=drawn[chunk])
+        part -= 0.5
+        part += np.copysign(0.5, part)
     return drawn
 
 
