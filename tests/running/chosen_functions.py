@@ -162,3 +162,9 @@ def sine(*, seconds):
 
 def sine_grad(dy, x):
     return dy * np.cos(x)
+
+
+@tf.custom_gradient
+def fading(x):
+    """A term that the gradient forgets: 4 at x = 4, and below any tolerance at x = 2."""
+    return x + 0.5 * tf.exp(8 * (x - 4)), lambda upstream: upstream

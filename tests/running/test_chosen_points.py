@@ -73,6 +73,12 @@ def test_what_a_forward_rounds_to_zero_is_no_fault():
     assert wrong_pairs(wrong, wrong).keys() == {"dy/dx"}
 
 
+def test_an_error_that_fades_is_shown_where_it_is_clear():
+    (pair,) = run("fading", {"shape": [4], "domain": {"low": -4, "high": 4}}).pairs
+    assert pair.status is Status.MISMATCHED
+    assert pair.relative_error > 0.01
+
+
 @pytest.mark.parametrize("excused", [False, True])
 def test_what_is_wrong_at_one_value_only_says_so(excused):
     result = run("masked_zero", unreached={"x != 0 false": "a mask"} if excused else {})

@@ -413,13 +413,13 @@ def find_difference(
 # The checks.
 
 _QUESTION = "is the upstream clipped, squared, replaced or ignored?"
-_IF_DIGITS = (
+_IF_LOST = (
     "either the upstream isn't used linearly, or the gradient loses digits for upstreams of this size (as an "
-    "adjoint by scaling and squaring does); divide the upstream by its size, and multiply the gradient by it."
+    "adjoint by scaling and squaring does); divide the upstream by its size, and multiply the gradient by it"
 )
-_IF_SMALL = (
-    "either an upstream this small is dropped, or the gradient comes from an iteration that stops at an "
-    "absolute error, whatever the upstream's size; make that error relative to the upstream."
+_IF_STOPPED = (
+    ", or the gradient comes from an iteration that stops at an absolute error, whatever the upstream's "
+    "size; make that error relative to the upstream."
 )
 # No loss sends a larger upstream, even with a loss scale.
 _LOSS_SCALE = 2.0**20
@@ -475,7 +475,7 @@ def _find_wrong(pulled: OutputVjp, precision: str) -> tuple[str, str]:
                 label = pulled.label(input_index)
                 detail = (
                     f"{precision}: for {flow.words} element {fault.element} is {fault.actual:.6e}, but "
-                    f"{source} {fault.expected:.6e}"
+                    f"{source} {fault.expected:.6e} (off by {abs(fault.actual - fault.expected):.1e})"
                 )
                 remedy = _excuse(pulled, input_index, flow, fault, gradients[input_index])
                 if not remedy:
@@ -492,7 +492,7 @@ def _pull_flows(pulled: OutputVjp, excused: Sequence[str]) -> Iterator[tuple[Flo
         excused: what is excused by then, read after each upstream.
     """
     yield from zip(pulled.upstreams.flows(), pulled.gradients_for("linearity"), strict=True)
-    if any(text.endswith(_IF_SMALL) for text in excused):
+    if any(text.endswith(_IF_STOPPED) for text in excused):
         factor = 2.0 ** math.floor(math.log2(_ABOVE_STOP * pulled.own_share))
         flow = Flow(
             f"a random upstream of size {factor * pulled.upstreams.size:.1e}", factor * pulled.base, factor
@@ -507,14 +507,14 @@ def _excuse(pulled: OutputVjp, input_index: int, flow: Flow, fault: Deviation, g
     beside an ordinary upstream's gradient, and large beside that of a small upstream.
     """
     if flow.factor is not None and _loses_digits(pulled, input_index, flow.upstream, flow.factor, fault):
-        return _IF_DIGITS
+        return f"{_IF_LOST}."
     error = abs(fault.actual - fault.expected)
     is_small = flow.size <= pulled.upstreams.size / 2
     if is_small and flow.factor is not None:  # the largest error, not the first
         error = max(error, largest_finite(gradient - flow.factor * pulled.first[input_index]))
     size = largest_finite(pulled.first[input_index]) if is_small else abs(fault.expected)
     if (is_small or flow.factor is not None) and error <= pulled.own_share * size:
-        return _IF_SMALL
+        return ("either an upstream this small is dropped" if is_small else _IF_LOST) + _IF_STOPPED
     return ""
 
 

@@ -67,6 +67,7 @@ _SPECIALS = 64  # values, the general ones first
 # A point with many components at kinks (a zero among zeros counts twice) is made to have fewer, in so many
 # ways, and so often. Fewer, the judge sees; and a matrix of a few zeros must stay one.
 _MANY, _WAYS, _ROUNDS = 24, 60, 3
+CLEAR = 0.01  # of a slope: less may be an iteration that converges less well there
 _NEARER = 24  # points that are judged to find one nearer to the sample point
 _NAMED = 3  # weights in a question
 _HALVINGS = 10  # of the distance that is left then, to 1 per mille of it
@@ -137,6 +138,11 @@ class WrongPoint:
     is_alone: bool = False  # whether all is right as soon as its values move
     question: str = ""  # whether it can be there, if the spec doesn't say so
     where: str = ""  # in words; empty if the point says it
+
+    @property
+    def off(self) -> float:
+        """How far it is off, as a share of a slope; 0 where that is no number."""
+        return max((pair.relative_error or 0.0 for pair in self.pairs.values()), default=0.0)
 
 
 @dataclass
@@ -481,6 +487,7 @@ class Exploration:
         free, point = self.mixed.free, wrong.point
         if not free.size:
             return wrong
+        least = min(wrong.off, CLEAR)  # on the way, an error may fade out: its edge would tell little
         start, home = free.vector(point), free.vector(dict(enumerate(self.base)))
         tries = _NEARER
 
@@ -489,7 +496,7 @@ class Exploration:
             tries -= 1
             may_judge = tries >= 0 and self.left > 0
             at_point = self._judge_at(free.at(vector, point)) if may_judge else None
-            if at_point is not None and at_point.pairs:
+            if at_point is not None and at_point.pairs and at_point.off >= least:
                 wrong = at_point
             return wrong is at_point
 
@@ -561,9 +568,8 @@ class Exploration:
                 self.wrong.point, self.base, is_alone=self.wrong.is_alone
             )
         if question:
-            share = max((pair.relative_error or 0.0 for pair in wrong.values()), default=0.0)
             kind = "not finite" if any(pair.mismatch == "nonfinite" for pair in wrong.values()) else "wrong"
-            off = f"off by {100 * share:.3g} %" if share else kind
+            off = f"off by {100 * self.wrong.off:.3g} %" if self.wrong.off else kind
             said = self.wrong.where or f"at {point_text(point)}"
             question = f"right at the sample points; {said} the gradient is {off}. {question}"
         so_far = "undecided" if self.has_open else "right"

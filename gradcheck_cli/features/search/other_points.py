@@ -17,7 +17,15 @@ import numpy as np
 from gradcheck_cli import clock
 from gradcheck_cli.checking.ops.operation import Opening
 from gradcheck_cli.checking.verdicts.summary import Findings
-from gradcheck_cli.features.search.exploring import ERRORS, RIGHT, Candidate, Exploration, in_time, is_open
+from gradcheck_cli.features.search.exploring import (
+    CLEAR,
+    ERRORS,
+    RIGHT,
+    Candidate,
+    Exploration,
+    in_time,
+    is_open,
+)
 from gradcheck_cli.features.search.mixed_points import MixedPoints
 from gradcheck_cli.gate import side_counts
 from gradcheck_cli.hooks import OpenCase
@@ -42,7 +50,6 @@ _SHARE, _LITTLE, _PYTHON = 0.4, 1.0, 2.5
 _OFF, _OFF_OF_OPEN, _OFF_OF_LARGE, _LARGE = 3, 6, 1, 5.0
 _ONE_ROW = "If it can be 1, that is a fault. If not, let the forward refuse it."
 _DRAWS = 4  # with another setting, as a spec would have them: what is farther out is another question
-_CLEAR = 0.01  # of a slope: with another setting, an iteration may converge less well
 _OTHER_SETTING = "If {} can be so, that is a fault. If not, {}: it is a constant of the code then."
 _GRAPHS = frozenset({"graph", "dynamic"})  # modes with branches; XLA would compile each part of its own
 # A search.
@@ -206,7 +213,7 @@ def _ask_about_changes(whole: Exploration) -> None:
             # That a function takes one row isn't stated: a gradient of another form there is no finding.
             is_row = question == _ONE_ROW
             is_told = not is_row or any(pair.mismatch in ("value", "nonfinite") for pair in pairs)
-            if is_told and part.wrong and any((pair.relative_error or 1.0) > _CLEAR for pair in pairs):
+            if is_told and part.wrong and not 0 < part.wrong.off <= CLEAR:
                 point = {} if is_row else part.wrong.point  # it has other shapes
                 whole.wrong = replace(part.wrong, point=point, where=where, question=question)
 
