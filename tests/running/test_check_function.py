@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import inspect
+import json
 import sys
 from types import ModuleType
 from typing import NamedTuple
@@ -14,6 +15,7 @@ import tensorflow as tf
 import gradcheck_cli  # and with it gradcheck_cli.features
 from gradcheck_cli import assert_gradients, check, check_function
 from gradcheck_cli.errors import UsageError
+from gradcheck_cli.results import Status
 
 X = np.array([-1.0, 0.5, 2.0])
 
@@ -293,6 +295,17 @@ def test_a_gradient_that_forgets_a_permutation_is_asked_about():
     assert "right where x ascends, wrong beside" in report.cases[0].pairs[0].message
     assert check_function(forget, np.linspace(-3, 3, 7)[::-1]).exit_code == 1
     assert check_function(lambda x: tf.sort(x) * rising, np.linspace(-3, 3, 7))
+
+
+def test_what_is_wrong_where_numbers_ascend_too_is_shown_there():
+    ends = tf.constant([-1.0, 0, 0, 0, 1], tf.float64)
+    forget = tf.custom_gradient(
+        lambda knots, a: (a * (knots[-1] - knots[0]), lambda u: (ends * tf.reduce_sum(u * a), u))
+    )
+    whole, apart = check_function(forget, np.linspace(0, 1, 5), np.array([0.4, 1.2, -0.7])).cases[0].pairs
+    assert (whole.status, apart.status) == (Status.PASSED, Status.MISMATCHED)
+    shown = json.loads(dict(apart.cause.point)["knots"])
+    assert shown == sorted(shown)
 
 
 def test_what_numpy_raises_elsewhere_it_does_not_raise_in_a_check():
