@@ -514,7 +514,7 @@ def _excuse(pulled: OutputVjp, input_index: int, flow: Flow, fault: Deviation, g
         error = max(error, largest_finite(gradient - flow.factor * pulled.first[input_index]))
     size = largest_finite(pulled.first[input_index]) if is_small else abs(fault.expected)
     if (is_small or flow.factor is not None) and error <= pulled.own_share * size:
-        return _IF_SMALL
+        return _IF_SMALL if is_small else _IF_DIGITS
     return ""
 
 
