@@ -370,18 +370,19 @@ def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Finding
         case, first.point, {at: value for at, value in enumerate(values) if not case.tensors[at].upstream_of}
     )
     at_values = describe_values(case, first.point, values) or "other draws"
-    where = f"right at the values given; wrong at {at_values}"
+    where = f" at the values given; wrong at {at_values}"
     pairs = []
     for pair in findings.pairs:
         rule = rules[keys[pair.label]] if pair.label in keys else None
-        is_open = pair.status is Status.PASSED or pair.undecided == "all_zero"
+        is_open = pair.status is Status.PASSED or pair.is_open
         if not is_open or pair.label not in wrong or (rule is not None and rule.expect not in ("", "pass")):
             pairs.append(pair)
         elif pair.label in excused:
             pairs.append(_right_where(excused[pair.label], pair, is_meant=case.code.given is not None))
         else:
+            said = f"{'undecided' if pair.is_open else 'right'}{where}"
             pairs.append(
-                with_notes(wrong[pair.label], pair, where, remedy, *point_lines(case, written), point=written)
+                with_notes(wrong[pair.label], pair, said, remedy, *point_lines(case, written), point=written)
             )
     shown = {
         pair.label for pair, own in zip(pairs, findings.pairs, strict=True) if pair.status is not own.status
@@ -390,7 +391,10 @@ def _add_beside(findings: Findings, beside: Beside, first: Operation) -> Finding
     return replace(
         findings,
         pairs=tuple(pairs),
-        checks=(*checks, *(replace(check, message=f"{check.message}; {where}") for check in failed.values())),
+        checks=(
+            *checks,
+            *(replace(check, message=f"{check.message}; right{where}") for check in failed.values()),
+        ),
         judged={**findings.judged, **{label: moved.judged[label] for label in shown}},
     )
 

@@ -204,7 +204,7 @@ class WholeGraph:
 
         part = self._parts.of(make, *fetched.values())
         batch = {first + index: stack for index, stack in points.items()} | dict(enumerate(upstreams))
-        watched = private_graphs.around_python_calls(around_python) if around_python else nullcontext()
+        watched = private_graphs.around_python_calls(set(), around_python) if around_python else nullcontext()
         with naming_run_errors("gradient"), watched:
             values = dict(zip(fetched, part(batch, 1), strict=True))
         # Upstreams have the shapes of the outputs at the base point.

@@ -403,6 +403,13 @@ def _saturated_in_eager_mode():
             yield Row(own, op, None, {"x": {"value": values}}, truth, keys={"modes": ["eager"]})
 
 
+def _at_a_zero():
+    """Yield a function that crosses zero: its noise there is as large as its value, and its slope is sure."""
+    for truth, factor in (("right", 1), ("wrong", -1)):
+        op = _op(lambda x: tf.math.log(10.000000000000002 * x), lambda x: 1 / x, factor)
+        yield Row(f"log of nearly 1 {truth}", op, None, {"x": {"value": [0.1]}}, truth)
+
+
 def _named(one):
     return replace(one, name=one.name.replace(",", "").replace(" ", "_"))
 
@@ -420,9 +427,11 @@ ROWS = marked(
                 *_saturated(),
                 *_saturated_in_eager_mode(),
                 *_unseen(),
+                *_at_a_zero(),
             ),
         )
     ),
+    "log_of_nearly_1_wrong",
     "maximum_of_16_equal_elements_none",
     "own_expm1_at_5e-08_in_float32",
     "own_log1p_at_1e-16_in_float64",

@@ -64,6 +64,22 @@ WRONG = {
     ),
     "power": (own(lambda x: x**4 - 2 * x**2, lambda u, x: u * (x**3 - x)), {"x": at(1.0, -1.0)}),
 }
+SHARES = at(0.0, 0.0, 0.0)
+
+
+def divergence(share: float) -> Any:
+    """Return the divergence of two softmaxes, whose gradient leaves out a share of the sum over the first."""
+
+    @tf.custom_gradient
+    def function(first: Any, second: Any) -> Any:
+        apart = tf.nn.log_softmax(first) - tf.nn.log_softmax(second)
+        p, q = tf.nn.softmax(first), tf.nn.softmax(second)
+        total = tf.reduce_sum(p * apart)
+        return total, lambda u: (u * p * (apart - (1 - share) * total), u * (q - p))
+
+    return function
+
+
 # Nothing beside has a slope either, or nothing may move.
 UNTESTED = {
     "dead": (tf.nn.relu, {"x": at(-1.0, -2.0)}),
@@ -133,6 +149,12 @@ def rows() -> Any:
     for truth, table in (("right", RIGHT), ("not green", WRONG), ("unchecked", UNTESTED)):
         for name, (forward, inputs) in table.items():
             yield Row(f"{name}-{truth.replace(' ', '_')}", forward, None, inputs, truth)
+    for truth, share in (
+        ("right", 0.0),
+        ("wrong", 1.0),
+    ):  # at the point, all is rounding
+        shares = {"first": SHARES, "second": SHARES}
+        yield Row(f"divergence-{truth}", divergence(share), None, shares, truth)
     for dtype in DTYPES:
         for truth, factor in (("right", 1.0), ("not green", 1.2)):
             forward = own(lambda x: x * x, lambda u, x, c=factor: u * 2 * c * tf.math.conj(x))
@@ -153,6 +175,7 @@ ROWS = marked(
     (*rows(), *zero_to_rounding()),
     "complex128-not_green",
     "dead-unchecked",
+    "divergence-wrong",
     "expected",
     "expected-wrongly",
     "less-half-right",

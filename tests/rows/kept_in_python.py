@@ -219,4 +219,31 @@ def _rows() -> Iterator[Row]:
             yield Row(f"{name}_bound", forward, None, X, truth, keys=of_functions, functions=functions)
 
 
-ROWS = marked(tuple(_rows()), "checked_cache_stateless")
+def _written() -> Iterator[Row]:
+    """Yield functions that write to the arrays that they are given, which may be what others read."""
+
+    def into_upstream(u: Any, x: Any) -> Any:
+        u *= np.cos(x)
+        return u
+
+    def into_input(x: Any) -> Any:
+        x[:] = np.sin(x)
+        return x
+
+    def into_copies(u: Any, x: Any) -> Any:
+        return into_upstream(u.copy(), x)
+
+    def cosine(u: Any, x: Any) -> Any:
+        return u * np.cos(x)
+
+    for name, forward, gradient, truth in (
+        ("into_upstream", np.sin, into_upstream, "wrong"),
+        ("into_input", into_input, cosine, "wrong"),
+        ("into_copies", lambda x: into_input(x.copy()), into_copies, "right"),
+    ):
+        for place, around in (("", as_it_is), ("_in_function", in_function)):
+            build = custom(forward, gradient, tf.numpy_function, around)
+            yield Row(f"{name}{place}", build, None, X, truth, keys={"build": {}, "modes": ["graph"]})
+
+
+ROWS = marked((*_rows(), *_written()), "checked_cache_stateless", "into_upstream_in_function")

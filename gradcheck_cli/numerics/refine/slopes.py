@@ -116,8 +116,7 @@ def resolve(series: Series, depth: np.ndarray) -> Resolution:
     reason = np.where(is_jump, Reason.JUMP, reason)
     value = _value_nearby(series)
     size = np.where(series.base == 0, np.maximum(value, series.size), np.abs(series.base))
-    relative = noise / size
-    relative = np.where(np.isfinite(relative), relative, 0.0)
+    relative = np.nan_to_num(noise / size, nan=0.0, posinf=0.0)
     slope, uncertainty = np.where(is_known, slope, np.nan), np.where(is_known, uncertainty, np.inf)
     apart = 0.5 * settled.spread
     local_low, local_high, local_differs = _local(series, slope)
@@ -135,7 +134,8 @@ def resolve(series: Series, depth: np.ndarray) -> Resolution:
         local_differs=local_differs,
         departure=find_departure(series, slope, uncertainty + apart, noise),
         noise=relative,
-        bias=relative,
+        # Noise is no bias of the slope where f crosses zero: what it is relative to is about to change.
+        bias=np.fmin(relative, noise / np.abs(slope * series.step[0])),
         value=value,
         is_lost=~is_kink & np.isfinite(uncertainty) & (settled.noise > 0.5 * uncertainty),
         depth=depth,

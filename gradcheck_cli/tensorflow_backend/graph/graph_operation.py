@@ -27,7 +27,7 @@ from gradcheck_cli.tensorflow_backend.dtypes import Array, is_differentiable
 from gradcheck_cli.tensorflow_backend.graph.graph_runs import GraphRuns
 from gradcheck_cli.tensorflow_backend.graph.traced_case import CaseState, OpenedCase, TracedCase
 from gradcheck_cli.tensorflow_backend.op_types import STOP, STOPS
-from gradcheck_cli.tensorflow_backend.private import private_gradients
+from gradcheck_cli.tensorflow_backend.private import private_gradients, private_graphs, private_state
 from gradcheck_cli.tensorflow_backend.traces.frozen import Stop
 from gradcheck_cli.tensorflow_backend.traces.state import (
     GRAPH,
@@ -103,7 +103,13 @@ class GraphFacts(CaseFacts):
     @property
     def modified_inputs(self) -> tuple[str, ...]:
         """Which NumPy code was seen to write to which of its arrays."""
-        return tuple(self.traced.modified)
+        traced = self.traced
+        modified = {*traced.modified}
+        if any(map(private_state.calls_python, traced.vjp_trace.whole.function.graph.get_operations())):
+            with private_graphs.around_python_calls(modified):
+                for output, info in enumerate(traced.outputs):
+                    GraphRuns(traced).vjp(output, np.ones((1, *info.shape)))
+        return tuple(sorted(modified))
 
     def leads_to(self, output: int, input_index: int) -> bool:
         """Whether this input moves this output through floating tensors, as far as the graph shows."""

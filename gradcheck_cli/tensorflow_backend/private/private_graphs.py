@@ -61,13 +61,25 @@ _NUMERIC = (np.ndarray, np.generic, bool, int, float, complex, tf.Variable)
 
 
 @contextlib.contextmanager
-def around_python_calls(make: Callable[[], contextlib.AbstractContextManager[None]]) -> Iterator[None]:
-    """Enter a context around each call of a Python function that a graph makes, in the thread of the call."""
+def around_python_calls(
+    modified: set[str], make: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+) -> Iterator[None]:
+    """Enter a context around each call of a Python function that a graph makes, in the thread of the call.
+
+    Args:
+        modified: gets to know which functions write to which of their arrays.
+    """
     original = script_ops.FuncRegistry.__call__
 
-    def call(self: Any, *arguments: Any) -> Any:
+    def call(self: Any, token: str, device: Any, arguments: Sequence[Any]) -> Any:
+        before = [np.array(array) for array in arguments]
         with make():
-            return original(self, *arguments)
+            result = original(self, token, device, arguments)
+        for place, old in enumerate(before):
+            if old.tobytes() != np.array(arguments[place]).tobytes():
+                function = self.get(token)
+                modified.add(f"{getattr(function, '__name__', 'code')} writes to its argument {place + 1}")
+        return result
 
     with replace_attributes(script_ops.FuncRegistry, __call__=call):
         yield
