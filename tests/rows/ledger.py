@@ -135,6 +135,33 @@ def joined() -> Iterator[Row]:
                 yield Row(f"{kink_name}_{name}_{own_name}", forward, None, inputs, truth, keys=ONCE)
 
 
+def largest(share: Function) -> Function:
+    """A maximum with a gradient written by hand."""
+
+    @tf.custom_gradient
+    def call(x: Any) -> Any:
+        y = tf.reduce_max(x)
+        return y, lambda u: u * share(tf.cast(tf.equal(x, y), x.dtype))
+
+    return call
+
+
+def tied() -> Iterator[Row]:
+    """A maximum of equal elements, the user's own, where TensorFlow's kinks are joined."""
+    shares: dict[str, tuple[str, Function]] = {
+        "shared": ("undecidable", lambda ties: ties / tf.reduce_sum(ties)),
+        "each": ("wrong", tf.identity),
+    }
+    for kink_name in ("uneven_relus", "uneven_extremes"):
+        for name, (truth, share) in shares.items():
+            for place in ("before", "after", "summed"):
+                forward = STRUCTURES[place](JOINED[kink_name][1], largest(share))
+                for values in ([0.0, 0.0], [0.0, 0.0, -0.7]):
+                    inputs = {"x": {"shape": [len(values)], "value": values}}
+                    row = f"{kink_name}_{place}_largest_of_{len(values)}_{name}"
+                    yield Row(row, forward, None, inputs, truth, keys=ONCE)
+
+
 # Forwards that aren't finite at the first element. The second one is as ordinary as can be.
 NOT_FINITE: dict[str, tuple[Function, Function, list[float]]] = {
     "log_of_0": (tf.math.log, lambda x: 1 / x, [0.0, 2.0]),
@@ -193,7 +220,7 @@ def not_finite() -> Iterator[Row]:
 
 
 ROWS = marked(
-    (*approximations(), *decays(), *joined(), *not_finite()),
+    (*approximations(), *decays(), *joined(), *tied(), *not_finite()),
     "decay_0.0001_1_float32",
     "one_over_0_second_off",
     "uneven_extremes_after_right",

@@ -487,9 +487,8 @@ class Exploration:
         free, point = self.mixed.free, wrong.point
         if not free.size:
             return wrong
-        least = min(wrong.off, CLEAR)  # on the way, an error may fade out: its edge would tell little
         start, home = free.vector(point), free.vector(dict(enumerate(self.base)))
-        tries = _NEARER
+        tries, least = _NEARER, 0.0
 
         def is_wrong(vector: Array) -> bool:
             nonlocal wrong, tries
@@ -503,8 +502,22 @@ class Exploration:
         # What is wrong within what would be drawn is no question about the range.
         near = self.mixed.draw_near(start[None])[0]
         start = near if not np.array_equal(near, start) and is_wrong(near) else start
-        shrink(start, home, is_wrong, free.draw_in)
-        return wrong
+        # An error may fade out on the way: where it is slight is shown only if less is asked about that.
+        points = []
+        for least in dict.fromkeys((min(wrong.off, CLEAR), 0.0)):  # noqa: B007 (`is_wrong` reads it)
+            tries = _NEARER
+            shrink(start, home, is_wrong, free.draw_in)
+            points.append(wrong)
+            start = free.vector(wrong.point)
+            if not self._ask_where(wrong):
+                return wrong
+        return points[0]
+
+    def _ask_where(self, wrong: WrongPoint) -> str:
+        """Ask whether an input goes as far as at a point, or as near to a special value; empty if it may."""
+        return self.mixed.describe_range(wrong.point) or self.mixed.describe_nearness(
+            wrong.point, self.base, is_alone=wrong.is_alone
+        )
 
     def _is_excused(self, taken: frozenset[Side], at_point: WrongPoint) -> bool:
         """Whether what is wrong at a point is no finding, as it is right again beside it.
@@ -563,10 +576,7 @@ class Exploration:
         at_point, case, wrong = self.wrong.findings, self.opener.case, self.wrong.pairs
         point, question = describe_point(case, self.base, self.wrong.point), self.wrong.question
         if not (question or self.is_search):
-            question = self.mixed.describe_range(self.wrong.point)
-            question = question or self.mixed.describe_nearness(
-                self.wrong.point, self.base, is_alone=self.wrong.is_alone
-            )
+            question = self._ask_where(self.wrong)
         if question:
             kind = "not finite" if any(pair.mismatch == "nonfinite" for pair in wrong.values()) else "wrong"
             off = f"off by {100 * self.wrong.off:.3g} %" if self.wrong.off else kind
