@@ -103,8 +103,9 @@ class GraphFacts(CaseFacts):
     @property
     def modified_inputs(self) -> tuple[str, ...]:
         """Which NumPy code was seen to write to which of its arrays."""
-        traced = self.traced
-        modified = {*traced.modified}
+        traced, modified = self.traced, {*self.traced.modified}
+        if traced.case.mode == "eager":  # its gradient may not be traceable
+            return tuple(modified)
         if any(map(private_state.calls_python, traced.vjp_trace.whole.function.graph.get_operations())):
             with private_graphs.around_python_calls(modified):
                 for output, info in enumerate(traced.outputs):
