@@ -188,11 +188,6 @@ class LocalWorkers(Workers):
                 self._waiting.appendleft(tuple(rest))
 
 
-# A large array's memory is kept for the next one. By default glibc gives it back at once, and the kernel
-# zeroes it each time: a tenth of the time of a network of 23 million weights, a quarter on a busy machine.
-_KEEP_MEMORY = "glibc.malloc.mmap_threshold=8589934592:glibc.malloc.trim_threshold=17179869184"
-
-
 class _ForkServer:
     """The parent's end of a fork server, which begins to import TensorFlow when this object is made.
 
@@ -208,7 +203,6 @@ class _ForkServer:
         hold_to_one_thread(environment)
         # The processes of a server share a GPU; without this, the first one takes all of its memory.
         environment.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-        environment.setdefault("GLIBC_TUNABLES", _KEEP_MEMORY)
         if not writes_bytecode:
             environment["PYTHONDONTWRITEBYTECODE"] = "1"
         self.connection, self._process = start_process(
