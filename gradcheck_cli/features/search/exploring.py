@@ -502,7 +502,7 @@ class Exploration:
         # What is wrong within what would be drawn is no question about the range.
         near = self.mixed.draw_near(start[None])[0]
         start = near if not np.array_equal(near, start) and is_wrong(near) else start
-        # An error may fade out on the way: it is shown where it is clear. If that is a question, it goes on, as
+        # An error may fade out on the way: it is shown where it is clear. If that is a question, it goes on:
         # what is wrong within what the spec says, however slightly, is none.
         points = []
         for least in dict.fromkeys((min(wrong.off, CLEAR), 0.0)):  # noqa: B007 (`is_wrong` reads it)
